@@ -407,15 +407,14 @@ for low, kind in ((-40.0, "SE"), (-40.0, "mixture"), (-1.3, "SE")):
 
 # extremes: inputs around 1000, far ones, nearly equal ones, repeated ones
 clusters = 1e7 * rng.integers(0, 3, (N, 1))
-line("R_sec31_kernel_outliers", lambda at, p: named(        # the trace is by differences
-    "ln_theta X1 X2", *at.R.se_kernel(p["X1"], p["X2"], p["ln_theta"], at is TRACES)),
-     dict(ln_theta=THETA["SE"], X1=X + 1e7 * (y[:, None] == y[3]), X2=X2 + 200 * (X2 == X2[2])),
-     1e-11, np.inf)
-FAR = {"clusters": (X + clusters, 1.0), "far": (4e9 + np.round(5 * X), 1.0),
-       "unscaled": (2e8 * (1 + X), 2e8), "nearly_equal": (X[:1] + 1e-9 * X, 2e-9)}
+FAR = {"clusters": (X + clusters, 1.0), "close_clusters": (X + 3e-4 * clusters, 1.0),
+       "outliers": (X + 150 * np.isin(np.arange(N), (3, 5))[:, None], 1.0),
+       "far": (4e9 + np.round(5 * X), 1.0), "unscaled": (2e8 * (1 + X), 2e8),
+       "nearly_equal": (X[:1] + 1e-9 * X, 2e-9)}
 for kind, theta in THETA.items():
     call = lambda at, p, kind=kind: named(
-        "ln_theta X1 X2", *kernel(at, kind)(p["X1"], p["X2"], p["ln_theta"]))
+        "ln_theta X1 X2", *kernel(at, kind)(
+            p["X1"], p["X2"], p["ln_theta"], at is not SHIPPED))            # traced: by differences
     line(f"R_sec31_J_sec21_L_sec51_kernel_around_1000-{kind}", call, dict(
         ln_theta=theta, X1=X + 1e3, X2=X2 + 1e3), 1e-11)
     for place, (inputs, l) in FAR.items():                  # waves are 1e-4 of the inputs' range

@@ -17,6 +17,7 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parents[1]
 INF = float("inf")
 NAN = float("nan")
+each = pytest.mark.parametrize
 trapezoid = getattr(np, "trapezoid", None) or np.trapz  # its name in NumPy 2, in 1.26
 getcontext().prec = 60  # digits of the decimal oracles
 
@@ -88,7 +89,7 @@ def crossed(names, *values, default):
     for i, of_one in enumerate(values):
         assert {case[i] for case in cases if default(*case)} == set(of_one), names
     marks = {case: () if default(*case) else pytest.mark.slow for case in cases}
-    return pytest.mark.parametrize(
+    return each(
         names, [pytest.param(*case, marks=marks[case]) for case in cases])
 
 

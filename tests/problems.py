@@ -6,6 +6,7 @@ import types
 import warnings
 
 import numpy as np
+from numpy.random import default_rng
 
 import online as L
 import pacgp_ref as R
@@ -44,47 +45,12 @@ def kernel_for(ln_theta):
 
 def kernel_case(kind, d=2, shared=False):
     """X1 (6, d), X2 (5, d), ln_theta."""
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     T = 2 if shared else d + 1 + d * (kind in WAVES)
     ln_theta = rng.uniform(-0.6, 0.6, (2, T) if kind == "mixture" else T)
     ln_theta[..., : d if kind == "mixture" else T] += {"periodic": 1.5, "mixture": -1.0}.get(
         kind, 0.0)  # long waves
     return rng.standard_normal((6, d)), rng.standard_normal((5, d)), ln_theta
-
-
-def far_inputs(case):
-    """X (9, 2), rows 7 and 8 those of 1 and 2, and the lengthscale; the first four rows are X1, the
-    others X2.
-    """
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((9, 2))
-    if case == "far":
-        X = 4e9 + np.round(5 * X) * 10.0 ** -rng.integers(0, 4, (9, 1))
-    if case == "outlier":
-        X[5] = 4e9
-    if "clusters" in case:
-        X += (3e3 if case == "close clusters" else 1e7) * rng.integers(0, 3, (9, 1))
-    if "unscaled" in case:
-        X = 2e8 * (1 + X)
-    if "l = 1" in case:
-        X[4] = X[3] + 0.5
-    if case == "nearly equal":
-        X = X[:1] + 1e-9 * X
-    X[7:] = X[1:3]
-    return X, {"unscaled": 2e8, "nearly equal": 2e-9}.get(case, 1.0)
-
-
-def far_problem(case, kind):
-    """X1, X2, ln_theta; periods and waves are such that inputs whose covariance is not 0 are up to
-    1e4 of them apart.
-    """
-    X, l = far_inputs(case)
-    ln_l2 = np.array([0.3, -0.4]) + 2 * math.log(l)
-    ln_waves = np.log(1e4 / (np.ptp(X, axis=0) if kind == "periodic" else np.full(2, 5 * l)))
-    ln_theta = {
-        "periodic": np.concatenate([[0.3, -0.4], -ln_waves, [0.7]]),
-        "mixture": np.array([[*ln_waves, *ln_l2, 0.7], [*(ln_waves - 4), *(ln_l2 + 1), -0.4]])}
-    return X[:4], X[4:], ln_theta.get(kind, np.append(ln_l2, 0.7))
 
 
 # --- R -------------------------------------------------------------------------------------------
@@ -108,7 +74,7 @@ def drawn(seed):
     is nearly singular. T = 2 if seed is odd. c is a whitened mean, L_S a whitened factor, its
     diagonal of either sign. With N = 1 FITC has no d_Z.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     N, M, d = (int((most + 1) ** rng.random()) for most in (160, 130, 4))
     N = N + 1
     shared = seed % 2
@@ -134,7 +100,7 @@ LN_THETA = {"ard": [0.3, -0.2, 0.5, 0.1], "T=2": [0.3, 0.1]}
 
 def problem(kind="ard", N=40, M=6, seed=0):
     """X (N, 3), y, Z (M, 3), ln_theta, ln_noise: a generic, well-conditioned check point."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     X = rng.standard_normal((N, 3))
     y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
     return X, y, X[:M] + 0.3 * rng.standard_normal((M, 3)), np.array(LN_THETA[kind]), -1.3
@@ -147,7 +113,7 @@ def wave(N, seed=0, d=1):
     """X (N, d) with scale 1, y (N,): a wave along the first column whose noise grows from 0.02 to
     0.52 along it.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     x = rng.uniform(0, 10, N)
     X = np.column_stack([(x - 5) / 2.9, rng.standard_normal((N, d - 1))])
     return X, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(N)
@@ -178,7 +144,7 @@ def variant_parameters(method, rng, ln_theta, ln_noise, Z, Z_mean):
 
 def rough_parameters(method, X, M=4, seed=0, kernel="Matern52"):
     """A generic, well-conditioned dict p for X (N, 2); the seed may be a generator."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
 
     def near(low, high):
         return X[np.arange(low, high) % len(X)] + 0.3 * rng.standard_normal((high - low, 2))
@@ -191,7 +157,7 @@ def rough_parameters(method, X, M=4, seed=0, kernel="Matern52"):
 
 def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
     """X (N, 2), y and rough_parameters; changes: to ln_theta, ln_noise."""
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     X = rng.standard_normal((N, 2))
     y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
     return (
@@ -238,7 +204,7 @@ def L_problem(kind="ARD", keep=0, seed=5):
 
     Z_b: `keep` rows of Z_a, the rest all other.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     d, theta = L_KINDS[kind]
 
     def even(n):
@@ -256,7 +222,7 @@ def L_problem(kind="ARD", keep=0, seed=5):
 
 def L_grid(q, n=9):
     """Inputs around those of an L_problem, (n, d)."""
-    return np.random.default_rng(0).uniform(-3, 3, (n, q["Z_a"].shape[1]))
+    return default_rng(0).uniform(-3, 3, (n, q["Z_a"].shape[1]))
 
 
 def first_state(q):
@@ -270,7 +236,7 @@ def second_parameters(q, free=False, seed=6):
     """p of the second batch, with an arbitrary q(alpha) if free."""
     p = dict(Z=q["Z_b"], ln_theta=q["theta_b"], ln_noise=np.array(q["noise"] + 0.3))
     if free:
-        rng = np.random.default_rng(seed)
+        rng = default_rng(seed)
         M = len(q["Z_b"])
         diagonal = rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
         p.update(
@@ -281,7 +247,7 @@ def second_parameters(q, free=False, seed=6):
 
 def crowded(N, top):
     """X (N, 1) on [0, top], y and rng: rows for inducing inputs that are close to each other."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.uniform(0, top, (N, 1))
     return X, np.sin(X[:, 0]) + 0.3 * rng.standard_normal(N), rng
 
@@ -296,7 +262,7 @@ BOUND_POINTS = [
 
 
 def sine(N=60, d=2, seed=0):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     X = rng.standard_normal((N, d))
     return X, np.sin(1.5 * X[:, 0]) + 0.3 * X[:, -1] + 0.2 * rng.standard_normal(N)
 
@@ -363,23 +329,30 @@ def theta_of(function, d, ln_theta):
     return np.concatenate([np.full(d, ln_theta[0]), np.log(np.linspace(3, 5, d)), ln_theta[1:]])
 
 
-ODD = {  # name -> arguments of a fit made of X (n, 2), y
-    "M > N": lambda X, y: dict(M=40),
-    "duplicate Z": lambda X, y: dict(Z=np.repeat(X[:3], 2, axis=0)),
-    "duplicate X": lambda X, y: dict(X=np.tile(X[:15], (2, 1)), y=np.tile(y[:15], 2)),
-    "same inputs": lambda X, y: dict(X=np.tile(X[: len(y) // 2], (2, 1)), y=y[: len(y) // 2 * 2]),
-    "constant column": lambda X, y: dict(X=X * [1, 0] + 3, ard=True),
-    "constant y": lambda X, y: dict(y=0 * y + 0.7),
-    "zero y": lambda X, y: dict(y=0 * y),
-    "N = 1": lambda X, y: dict(X=X[:1], y=y[:1]),
-    "N = 2": lambda X, y: dict(X=X[:2], y=y[:2]),
-    "tiny scale": lambda X, y: dict(X=X * 1e-6),
-    "tiniest scale": lambda X, y: dict(X=X * 1e-150),
-    "large scale": lambda X, y: dict(X=X * 1e3),
-    "far from 0": lambda X, y: dict(X=X + 1e6),
-    "d > N": lambda X, y: dict(X=wave(12, d=20)[0], y=y[:12]),
-    "integers": lambda X, y: dict(X=(X * 5).astype(int), y=(y * 5).astype(int)),
-    "bytes": lambda X, y: dict(X=np.abs(X * 9).astype("u1"), y=np.abs(y * 9).astype("u1")),
-    "batch > N": lambda X, y: dict(batch=10**6),
-    "batch 1": lambda X, y: dict(batch=1),
-}
+ODD = """
+M > N: M=40
+duplicate Z: Z=np.repeat(X[:3], 2, axis=0)
+duplicate X: X=np.tile(X[:15], (2, 1)), y=np.tile(y[:15], 2)
+same inputs: X=np.tile(X[: len(y) // 2], (2, 1)), y=y[: len(y) // 2 * 2]
+constant column: X=X * [1, 0] + 3, ard=True
+constant y: y=0 * y + 0.7
+zero y: y=0 * y
+N = 1: X=X[:1], y=y[:1]
+N = 2: X=X[:2], y=y[:2]
+tiny scale: X=X * 1e-6
+tiniest scale: X=X * 1e-150
+large scale: X=X * 1e3
+far from 0: X=X + 1e6
+d > N: X=wave(12, d=20)[0], y=y[:12]
+integers: X=(X * 5).astype(int), y=(y * 5).astype(int)
+bytes: X=np.abs(X * 9).astype("u1"), y=np.abs(y * 9).astype("u1")
+batch > N: batch=10**6
+batch 1: batch=1
+"""
+ODD = dict(line.split(": ", 1) for line in ODD.strip().splitlines())
+
+
+def odd_data(case, X, y):
+    """Arguments of a fit of X (n, 2), y: these, or what ODD has in their place."""
+    rows = dict(X=X, y=y)
+    return rows | eval(f"dict({ODD.get(case, '')})", globals(), rows)

@@ -14,6 +14,7 @@ from decimal import Decimal, localcontext
 import autograd
 import autograd.numpy as anp
 import numpy as np
+from numpy.random import default_rng
 import pytest
 
 import online as L
@@ -25,13 +26,13 @@ from test_ref import TABLE, TRACES
 from tests.dense import (
     decimal_kernel, dense_predict, gaussian_kl, inverse, joint_covariance)
 from tests.oracles import (
-    assert_all_close, assert_close, decimal_cholesky, decimal_solve, decimals, EPS, GENERIC, HERE,
-    INF, leaves, NAMES, NAN, same_bytes)
+    assert_all_close, assert_close, decimal_cholesky, decimal_solve, decimals, each, EPS, GENERIC,
+    HERE, INF, leaves, NAMES, NAN, same_bytes)
 from tests.problems import (
-    certified, crowded, far_problem, kernel_case, kernel_function, KERNELS, ODD, pac_objective,
+    certified, crowded, kernel_case, kernel_function, KERNELS, ODD, odd_data, pac_objective,
     SHIPPED, wave)
 
-X = np.round(16 * np.random.default_rng(0).standard_normal((20, 2))) / 16    # float32 has these
+X = np.round(16 * default_rng(0).standard_normal((20, 2))) / 16    # float32 has these
 y = np.round(16 * np.sin(X[:, 0])) / 16
 Z = X[:4]
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -145,7 +146,7 @@ def called(entry, changes=None, spoil=False):
     return numbers(result)
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@each("entry", ENTRIES)
 def test_entry_takes(entry):
     """All arguments in another form give the same result, to the last bit; no argument is written
     to, and those overwritten later change no result.
@@ -170,7 +171,7 @@ def bad_for(value):
     return ["nonsense", {"nonsense": 1.0}]
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@each("entry", ENTRIES)
 def test_entry_refuses(entry):
     """NaN, infinities, other shapes and types: a ValueError that names the argument."""
     for name, value in arguments(entry).items():
@@ -234,15 +235,15 @@ def real(value):
     return float(number)
 
 
-@pytest.mark.parametrize("n", [200, pytest.param(10_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("line", FORMULAS.splitlines())
+@each("n", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@each("line", FORMULAS.splitlines())
 def test_formula_error_or_right_value(line, n):
     """Of NaN, negative, large, narrow, boxed and spelt arguments come an error or the value of the
     real numbers that they stand for, never another one.
     """
     name, named, domain = line.split(": ")
     f, good = eval(name), eval(f"dict({named})")
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     for _ in range(n):
         named = dict(good)
         for key in rng.choice(list(good), min(len(good), rng.integers(1, 3)), replace=False):
@@ -314,14 +315,14 @@ pac_objective(**GENERIC | dict(y=y[:7, None]), KL=1.0, eps=EPS)       differ in 
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("line", REFUSED)
+@each("line", REFUSED)
 def test_refused_with_a_remedy(line):
     call, says = re.split("  +", line)
     with pytest.raises(ValueError, match=says):
         eval(call)
 
 
-@pytest.mark.parametrize("i, predict", [
+@each("i, predict", [
     (0, R.predict), (1, J.predict), (1, J.predict_y), (2, stream.forecast), (3, L.predict)])
 def test_few_rows(i, predict):
     """Predictions for no row and for one; an empty batch of a stream changes none."""
@@ -335,13 +336,12 @@ def test_few_rows(i, predict):
         assert_close(predict(step(model, X[:0], y[:0]), X), whole, 1e-9)
 
 
-@pytest.mark.parametrize("method, case", [
+@each("method, case", [
     (method, case) for i, method in enumerate(J.METHODS) for j, case in enumerate(ODD)
     if method == "PPGPR-MFD" or (i + j) % 6 == 0])
 def test_odd_data_J_fit(method, case):
     """Predictions that the dense formulas confirm, variances above zero."""
-    settings = dict(zip("Xy", wave(25, d=2)), M=4, batch=10, epochs=4)
-    settings |= ODD[case](settings["X"], settings["y"])
+    settings = dict(M=4, batch=10, epochs=4) | odd_data(case, *wave(25, d=2))
     X, y = (np.array(settings[name], float) for name in "Xy")
     fitted = J.fit(method=method, **settings)
     got = np.array(J.predict(fitted, X[:6]))
@@ -350,7 +350,7 @@ def test_odd_data_J_fit(method, case):
     assert np.all(off.max(1) < 1e-5 * np.array(sizes)) and np.all(got[1] > 0)
 
 
-@pytest.mark.parametrize("method", J.METHODS)
+@each("method", J.METHODS)
 def test_odd_data_J_shift_and_distance(method):
     """X shifted by 1000: the same predictions. X times 1e200: a warning, and numbers."""
     X, y = wave(30, d=2)
@@ -363,11 +363,10 @@ def test_odd_data_J_shift_and_distance(method):
         assert np.all(np.isfinite(predictions(X * 1e200)))
 
 
-@pytest.mark.parametrize("case", [case for case in ODD if case not in ("N = 1", "d > N")])
+@each("case", [case for case in ODD if case not in ("N = 1", "d > N")])
 def test_odd_data_L(case):
     """The rows are taken, and what is learnt predicts numbers."""
-    rows = dict(X=X, y=y) | ODD[case](X, y)
-    rows = rows["X"], rows["y"]
+    rows = [odd_data(case, X, y)[name] for name in "Xy"]
     _, _, learner, state = learnt()
     began = stream.begin(*rows, stream.Settings(unit="y"), pretrain=1)
     for predicted in (L.predict(L.update(state, *rows, -1.0), rows[0]),
@@ -376,7 +375,7 @@ def test_odd_data_L(case):
         assert np.all(np.isfinite(predicted)) and np.all(np.array(predicted[1:]) > 0)
 
 
-@pytest.mark.parametrize("learn", stream.LEARN)
+@each("learn", stream.LEARN)
 def test_odd_data_L_steps(learn):
     """Constant y is forecast, with a goal in its units; a constant column changes nothing; equal
     rows need one inducing input.
@@ -390,7 +389,7 @@ def test_odd_data_L_steps(learn):
     assert len(certified(0 * X, y, goal)[-1].posterior.Z) == 1
 
 
-@pytest.mark.parametrize("middle, size, warns", [
+@each("middle, size, warns", [
     (15, 1, 0), (25, 1, 1), (25, 1.5, 0), (0, 15, 0), (0, 25, 1), (0, 0.03, 0), (0, 0.01, 1),
     (15, 0, 0)])
 def test_RJ_unscaled(middle, size, warns):
@@ -454,7 +453,7 @@ FLOORED = [name for name in TABLE if re.match(
     "|J_eq07_eq08_marginals_Chol)-SE", name)]
 
 
-@pytest.mark.parametrize("name", FLOORED)
+@each("name", FLOORED)
 def test_grad_at_floor(name, monkeypatch):
     """A variance below VAR_FLOOR k, as rounding may leave of 0, is VAR_FLOOR k.
 
@@ -475,8 +474,9 @@ def test_grad_at_floor(name, monkeypatch):
     assert same_bytes(got, back(*adjoints))
 
 
-@pytest.mark.parametrize("i, module, predict", [
-    (0, R, R.predict), (1, J, J.predict), (3, L, L.predict)])
+@each("i, module, predict", [
+    (0, R, R.predict), (1, J, J.predict), (3, L, L.predict),
+    (0, R, lambda fit, X: R.full_predict(X, y, X, fit.ln_theta, 0.0))])
 def test_predict_at_floor(i, module, predict, monkeypatch):
     """No variance is below VAR_FLOOR of the signal variance."""
     monkeypatch.setattr(module, "VAR_FLOOR", 1e6)
@@ -486,15 +486,11 @@ def test_predict_at_floor(i, module, predict, monkeypatch):
     assert_close(predict(model, X)[1], np.full(20, 1e6 * math.exp(ln_theta[-1])), 1e-12)
 
 
-FAR = ["far", "outlier", "clusters", "close clusters", "unscaled", "unscaled, l = 1",
-       "nearly equal", "ordinary"]
-
-
 def wide_problem(kind, seed):
     """Random X1, X2, ln_theta: ln sigma_s^2 in [-16, 16], up to a thousand waves; some inputs are
     equal or nearly so.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     d = 1 + seed % 4
     X1, X2 = rng.standard_normal((2, 6, d))
     X2[:2] = X1[:2] + [[0.0], [1e-5]]
@@ -506,14 +502,15 @@ def wide_problem(kind, seed):
     }.get(kind, np.append(ln_l2, k))
 
 
-@pytest.mark.parametrize("kind", kernels.KERNELS)
+@each("kind", kernels.KERNELS)
 def test_kernel_far_value_and_ulps(kind):
     """By differences no entry errs by more than stated, by products none by 1e-10 of the signal
     variance, which none exceeds, against 60 digits. Of ordinary inputs at most 30 ulp are stated,
     or 2000 where phases of several periods err.
     """
     row = kernels.KERNELS[kind]
-    problems = [far_problem(case, kind) for case in FAR]
+    problems = [(p["X1"], p["X2"], p["ln_theta"]) for name, (_, p, *_) in TABLE.items()
+                if re.fullmatch(f"R_sec31_J.*kernel.*-{kind}", name)]
     problems += [wide_problem(kind, seed) for seed in range(25)]
     shares = []
     for X1, X2, ln_theta in problems:
@@ -526,30 +523,27 @@ def test_kernel_far_value_and_ulps(kind):
             if by_differences:
                 shares.append(error / R.ULP / row.ulps(X1, X2, ln_theta))
     assert 0.05 < max(shares) <= 1
-    assert row.ulps(*kernel_case(kind)) < (2000 if kind in ("periodic", "mixture") else 30)
+    X1, X2, ln_theta = kernel_case(kind)
+    for far in (0, 1e6):
+        stated = row.ulps(X1 + far, X2 + far, ln_theta)
+        assert stated < (2000 if kind in ("periodic", "mixture") else 30)
 
 
-@pytest.mark.parametrize("ard", [True, False])
-def test_kernel_outliers_value_grad(monkeypatch, ard):
-    """Only outliers cost differences, one each of 60 and 40 rows; all else is as by differences."""
-    rng = np.random.default_rng(0)
-    X1, X2, d_E = (rng.standard_normal(shape) for shape in ((60, 4), (40, 4), (60, 40)))
+def test_kernel_outliers(monkeypatch):
+    """Only outliers cost differences, one each of 60 and 40 rows; all else is as by differences.
+    Gradients: "outliers" in test_ref.py.
+    """
+    X1, X2 = np.split(default_rng(0).standard_normal((100, 4)), [60])
     X1[7], X2[3] = 100, -70
-    ln_theta = np.array([0.3, -0.2, 0.1, 0.4, 0.5] if ard else [0.3, 0.5])
     cells, plain = [], R.differences
     monkeypatch.setattr(R, "differences", lambda a, b, inv_l: (
         cells.append(len(a) * len(b)), plain(a, b, inv_l))[1])
-    E, back = R.ln_se_kernel(X1, X2, ln_theta)
-    assert sum(cells) == 60 + 40 - 1
-    got = back(d_E)
-    monkeypatch.setattr(R, "EXPANSION_ERROR", 0.0)
-    want_E, want_back = R.ln_se_kernel(X1, X2, ln_theta)
-    assert_close(E, want_E, 1e-15)
-    for one, want in zip(got, want_back(d_E), strict=True):
-        assert_close(one, want, 1e-13)
+    E, want = (R.ln_se_kernel(X1, X2, np.array([0.3, 0.5]), exact)[0] for exact in (False, True))
+    assert_close(E, want, 1e-15)
+    assert sum(cells) == 60 + 40 - 1 + 60 * 40
 
 
-@pytest.mark.parametrize("kind", KERNELS)
+@each("kind", KERNELS)
 def test_kernel_refuses(kind):
     """Columns that differ, also where one would be broadcast; parameters that do not fit them."""
     X1, X2, theta = kernel_case(kind)
@@ -560,7 +554,7 @@ def test_kernel_refuses(kind):
             kernel_function(kind)(*args)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_RL_eq31_expected_loss_far(name):
     """1e10 to 1e154 deviations and goals from y a loss is 1, and each derivative 0, not 0 inf."""
     far = 10.0 ** np.array([10, 50, 52, 60, 100, 120, 154])
@@ -571,8 +565,8 @@ def test_RL_eq31_expected_loss_far(name):
         assert np.array_equal(loss, y) and not np.any(slopes)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("name", NAMES)
+@each("share", [0.0, 0.3, 1.0])
+@each("name", NAMES)
 def test_R_eq24_risk_from_above(name, share):
     """No loss at a mean and a variance within the errors is greater: the clipped square may be
     largest inside an interval of variances. A variance below 0 by more than its error is refused.

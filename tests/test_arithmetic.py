@@ -19,8 +19,9 @@ from beyond import blocks, certificates, kernels, rounding, search, stream
 from figures_of import baselines, networks
 from tests.oracles import leaves
 
-ROOMS = dict(R=R, J=J, L=L, baselines=baselines, blocks=blocks, kernels=kernels,
-             rounding=rounding, stream=stream, networks=networks, certificates=certificates, search=search)
+ROOMS = dict(
+    R=R, J=J, L=L, baselines=baselines, blocks=blocks, kernels=kernels, rounding=rounding,
+    stream=stream, networks=networks, certificates=certificates, search=search)
 
 # One call of each function, of arrays named below. A way back is called, too.
 CALLS = """
@@ -153,7 +154,7 @@ baselines.interpolation_weights(y, grid)
 baselines.grid_add(sums, y, mean)
 baselines.grid_nll(p_exact_1, sums)
 baselines.grid_predict(p_exact_1, sums, X[:, :1])
-[at.predict(X[:, :1]) for at in baselines.stream(X[:, :1], y, "WISKI", X[:6, :1], None, noise, 5, 2)]
+[at.predict(X[:, :1]) for at in baselines.stream(X[:, :1], y, "WISKI", X[:6, :1], n0=5, pretrain=2)]
 [at.predict(X) for at in baselines.stream(X, y, "OVC", Z, theta, noise, 10, 2)]
 [at.predict(X) for at in baselines.stream(X, y, "window", Z, theta, noise, 10, 2, window=5)]
 blocks.mapped_again(X)
@@ -214,13 +215,15 @@ networks.kolmogorov(y)
 certificates.held_out(fit_R, X, y, groups=q)
 certificates.prior_from_part(X, y, "VFE", 3, ard=False, kernel=R.se_kernel, max_evals=3)
 search.multistart_fit(X, y, "VFE", 3, max_evals=3)
+search.paper_fit(X, y, ard=False, max_evals=3)
+search.trained_part(X, y, ard=False, kernel=R.se_kernel, max_evals=3)
 """.strip().splitlines()
 # No array is among their arguments, or one that a function above has made, and calls them with.
 NOT_CALLED = {
     "R": "is_real real_array as_float doubled in_doubles ln_confidence complexity "
          "pac_bayes_bound pac_bayes_bound_grad "
          "pinsker_bound pinsker_bound_grad mean_loss hoeffding_term row_blocks ln_grid_size "
-          "cubic_minimum wolfe_search on_vectors evaluated start_in_box se_start start_of is_number",
+         "cubic_minimum wolfe_search on_vectors evaluated start_in_box se_start start_of is_number",
     "J": "softplus_start periodic_start mean_of step_size algorithm1 train likelihood",
     "L": "sparse_stream schedule_of bound_terms online_bound best_lam",
     "baselines": "grid_stream growing_stream exact_stream",
@@ -259,11 +262,13 @@ def numbers(top, ln_l2):
         X=X, y=whole(12), Z=X[:4].copy(), theta=np.array([ln_l2, ln_l2, 1.0]), noise=np.array(1.0),
         mean=whole(12), var=1 + whole(12, high=min(few, top - 1)), low=whole(12), eps=np.array(1.0),
         q=whole(12, high=1), m=whole(4, high=few), m1=1 + whole(4, high=few - 1), G=G, K=np.eye(4),
-        V=whole(12, 4, high=few), pair=np.array([1.0, 0.0]), wave=np.array([0.0, 1.0, 1.0, 0.0, 1.0]),
+        V=whole(12, 4, high=few), pair=np.array([1.0, 0.0]),
+        wave=np.array([0.0, 1.0, 1.0, 0.0, 1.0]),
         theta_periodic=np.array([ln_l2, 1.0, 1.0, 1.0, 0.0]),
         theta_mixture=np.array([[0.0, 1.0, ln_l2, 1.0, 0.0], [1.0, 1.0, 0.0, ln_l2, 1.0]]),
         grid=np.arange(7.0) if top > 6 else np.array([0.0, 1.0]), S=1 + whole(4, high=few - 1),
-        W0=whole(2, 3, high=few), b0=whole(3, high=few), W1=whole(3, 2, high=few), b1=whole(2, high=1))
+        W0=whole(2, 3, high=few), b0=whole(3, high=few), W1=whole(3, 2, high=few),
+        b1=whole(2, high=1))
     a["high"] = np.maximum(a["low"], whole(12))
     a["low"] = np.minimum(a["low"], a["high"])
     return a
@@ -325,7 +330,6 @@ FORMS |= {of.__name__: lambda a, of=of: a.astype(of) for of in (
     np.uint8, np.int8, np.int64, np.float16, np.float32, np.bool_)}
 
 
-
 class Aligned(np.ndarray):
     """As a pandas Series: two are not added by position."""
     def __array_ufunc__(self, f, method, *args, **named):
@@ -355,7 +359,8 @@ REFUSED = {
     "timedelta": lambda a: a.astype("m8[s]"),
     "objects of timedelta": lambda a: np.array([*a.astype("m8[s]")], object) if a.ndim else a,
     "too large": lambda a: [10**400] * len(a) if a.ndim == 1 else a}
-WHOLE = [call for call in CALLS if not re.search(r"networks|baselines|mapped|gaussian_d_V|[XyZ]\[|\* Z", call)]
+CUTS = r"networks|baselines|mapped|gaussian_d_V|[XyZ]\[|\* Z"
+WHOLE = [call for call in CALLS if not re.search(CUTS, call)]
 
 
 @functools.cache

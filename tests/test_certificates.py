@@ -13,6 +13,7 @@ import math
 from decimal import Decimal
 
 import numpy as np
+from numpy.random import default_rng
 import pytest
 
 import online as L
@@ -23,7 +24,7 @@ from tests.dense import dense_K_MM, dense_kernel, gaussian_kl
 from tests.exact import (
     distance, full_gp, inverse, kl_to_prior, loss_of_mean, marginals, OTHERS, total_loss)
 from tests.oracles import (
-    assert_all_close, assert_just_above, decimals, exact_kl_inv, same_bytes, slow_from)
+    assert_all_close, assert_just_above, decimals, each, exact_kl_inv, same_bytes, slow_from)
 from tests.problems import (
     BOUND_POINTS, fit, ill_conditioned, kind_of, theta_of, wave)
 
@@ -59,8 +60,8 @@ def fixed_before(gp, certificate, M):
 
 
 @pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("certificate, grouped, M", [
+@each("seed", [0, 1])
+@each("certificate, grouped, M", [
     ("paper", False, None), ("prior", False, None), ("prior", False, 8), ("held-out", False, None),
     ("held-out", False, 8), ("held-out", True, None)])
 def test_who_may_look_at_what(monkeypatch, certificate, grouped, M, seed):
@@ -68,7 +69,7 @@ def test_who_may_look_at_what(monkeypatch, certificate, grouped, M, seed):
     is the same to the last bit. Groups have one to five rows. Part 1 has a jump, of which smooth
     rows elsewhere would leave SE.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     groups = np.repeat(np.arange(40), rng.integers(1, 6, 40)) if grouped else np.arange(120)
     N = len(groups)
     X = rng.uniform(-1.7, 1.7, (N, 2))
@@ -117,7 +118,10 @@ def test_draw_part():
         (X, y, labels), (X, y, labels[::-1]), (X[:, ::-1], y, None), (X, y + 1e-6 * X[:, 0], None),
         (X + [1e-6, 0] * y[:, None], y, None), (X + [0, 1e9], y, None), (X[:, [1, 1]], y, None))]
     assert len({tuple(one) for one in drawn}) == len(drawn)
-    rng = np.random.default_rng(0)
+    one, other = ({*groups[certificates.draw_part(X, y, 0.6, 1, groups)].tolist()}
+                  for groups in (labels, np.arange(101) % 51))
+    assert one != other                                  # of the same groups
+    rng = default_rng(0)
     for N in [101] * 100 + [10_000] * 10:
         X_N = rng.standard_normal((N, 3)).round(2) * [1, 0, 1e9] + [0, 0, 1.7e9]
         y_N = rng.integers(0, 9, N) * 0.1
@@ -134,15 +138,15 @@ def test_draw_part():
             certificates.prior_from_part(X[:40], y[:40], **part)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
+@each("grouped", [False, True])
 def test_draw_owes_nothing_to_the_file(grouped, N=183, delta=0.1, tables=200):
     """Files sorted by x, or in any order with groups of one to five rows whose label tells where
     they are, and a prediction that misses the upper half of x: the held-out bound fails in a tenth
     of them at most (four standard deviations, 17 tables, are left to chance). A constant seed fails
     in more.
     """
-    rng = np.random.default_rng(N)
-    part = np.random.default_rng(0).permutation(N)[:N // 2]
+    rng = default_rng(N)
+    part = default_rng(0).permutation(N)[:N // 2]
     failed = np.zeros(2)
     for _ in range(tables):
         x = np.sort(rng.uniform(0, 1, N))
@@ -176,7 +180,7 @@ def binomial_tail(k, n, p):
     return total
 
 
-@pytest.mark.parametrize("n, misses, delta", [
+@each("n, misses, delta", [
     (1, 0, 0.5), (10, 0, 1e-9), (10, 3, 0.05), (10, 9, 0.5), (202, 25, 0.05), (5000, 0, 0.05),
     (5000, 4999, 1e-9), (10**6, 7, 1e-9), (10**6, 100000, 0.05)])
 def test_binomial_bound_value(n, misses, delta):
@@ -188,7 +192,7 @@ def test_binomial_bound_value(n, misses, delta):
     assert binomial_tail(misses, n, p) <= delta < binomial_tail(misses, n, less)
 
 
-@pytest.mark.parametrize("method, options, loss, kernel", [
+@each("method, options, loss, kernel", [
     ("kl-PAC-GP", {}, "01", R.se_kernel), ("kl-PAC-GP", dict(share=0.5), "square", OTHERS[0]),
     ("kl-PAC-SGP", dict(share=0.5), "band", OTHERS[1]), ("kl-PAC-SGP", {}, "exp", R.se_kernel),
     ("free-kl-PAC-SGP", {}, "relative", OTHERS[2])])
@@ -219,7 +223,7 @@ def test_held_out_value(method, options, loss, kernel):
 
 def grouped(G, seed, n):
     """Rows of G groups of n that share inputs and an offset; the labels."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     X = np.repeat(rng.uniform(-2, 2, (G, 2)), n, 0)
     y = np.sin(X[:, 0]) + np.repeat(rng.standard_normal(G), n) + 0.1 * rng.standard_normal(G * n)
     return X, y, np.repeat(rng.permutation(G), n)
@@ -280,14 +284,14 @@ def test_certify_predictions(of_groups):
 # --- intervals -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n, coverage, delta", [
+@each("n, coverage, delta", [
     (1, 0.3, 0.2), (5, 0.5, 0.01), (59, 0.95, 0.2), (90, 0.95, 0.01), (90, 0.999, 1e-6),
     (500, 0.3, 1e-6), (500, 0.95, 0.2), (500, 0.999, 0.01)])
 def test_covering_score_value(n, coverage, delta):
     """The k-th smallest of the scores, P(Bin(n, coverage) >= k) <= delta < that of k - 1, in
     Decimals; inf where coverage^n > delta.
     """
-    scores = np.random.default_rng(n).permutation(n) + 1.0
+    scores = default_rng(n).permutation(n) + 1.0
     k = certificates.covering_score(scores, coverage, delta)
 
     def at_least(k):
@@ -297,7 +301,7 @@ def test_covering_score_value(n, coverage, delta):
         assert at_least(int(k)) <= delta < at_least(int(k) - 1)
 
 
-@pytest.mark.parametrize("law, share_below", [
+@each("law, share_below", [
     (lambda u: u, lambda t: t), (lambda u: np.floor(10 * u), lambda t: (t + 1) / 10),
     (lambda u: np.where(u < 0.9, 0.0, u), lambda t: np.maximum(t, 0.9))],
     ids=["continuous", "tied", "atom"])
@@ -306,7 +310,7 @@ def test_covering_score_coverage(law, share_below, tables=10_000):
     tenth of the tables at most, and four standard deviations. Of uniform ones the next smaller
     score fails in more.
     """
-    u = np.sort(np.random.default_rng(0).uniform(0, 1, (tables, 60)))
+    u = np.sort(default_rng(0).uniform(0, 1, (tables, 60)))
     k = int(certificates.covering_score(np.arange(60)[::-1], 0.9, 0.1))
     failed = np.mean(share_below(law(u[:, k])) < 0.9 - 1e-12)
     lower = np.mean(u[:, k - 1] < 0.9)
@@ -343,7 +347,7 @@ def dense_given(parts, Z, ln_theta, alpha, jitter, kind):
     return B @ b, B, at
 
 
-@pytest.mark.parametrize("method, M, kernel", [
+@each("method, M, kernel", [
     ("kl-PAC-GP", None, R.se_kernel), ("full-GP", None, OTHERS[2]), ("kl-PAC-SGP", 5, OTHERS[0]),
     ("VFE", 5, OTHERS[1])])
 @pytest.mark.filterwarnings("ignore:.*stopped after", "ignore:.*B > 0.999")
@@ -377,7 +381,7 @@ def test_prior_share_value(method, M, kernel):
     assert (gp.ln_noise, chosen.temper, gp.N, chosen.prior_rows) == (noise, best[3], 12, 12)
 
 
-@pytest.mark.parametrize(
+@each(
     "i, function",
     slow_from(6, [(i, R.se_kernel) for i in range(18)])
     + slow_from(3, [(i, OTHERS[i % 3]) for i in range(9)]))
@@ -385,7 +389,7 @@ def test_given_is_enclosed(i, function):
     """mean, var and KL of ill-conditioned GPs, one target in four cases huge: what is stored, in
     60 digits, lies within the errors given.
     """
-    rng = np.random.default_rng([7, i])
+    rng = default_rng([7, i])
     d = 1 + i % 2
     n1 = 9 + i % 5
     N = n1 + 14 - i % 6
@@ -426,15 +430,15 @@ TRAINED = {
     "by heart": dict(max_evals=1, start=dict(ln_theta=np.array([-9.0, 0.0]), ln_noise=-5.0))}
 
 
-@pytest.mark.parametrize(
-    "how, repetitions", slow_from(1, [("by heart", 10), ("trained", 300), ("by heart", 50)]))
+@each(
+    "how, repetitions", slow_from(0, [("trained", 300), ("by heart", 50)]))
 def test_prior_and_held_out_coverage(how, repetitions, N=40, delta=0.1, s=0.4):
     """Violations of the certificate with a prior from half of the rows and of the held-out bounds
     are below delta, where y = sin(4 x) + s N(0, 1). Bounds from the rows that trained a GP with a
     short lengthscale and little noise (by heart) fail nearly always; that without the confidence
     term fails too often where it is trained.
     """
-    rng = np.random.default_rng(5)
+    rng = default_rng(5)
     options = dict(TRAINED[how], eps=0.6, delta=delta)
     nodes, weights = np.polynomial.legendre.leggauss(200)
 
@@ -473,14 +477,14 @@ def test_prior_and_held_out_coverage(how, repetitions, N=40, delta=0.1, s=0.4):
 # --- streams: the mixture ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "lams", [(0.25,), (0.3, 0.1), certificates.LAMS, (30.0, 1e-6)],
     ids=["one", "two", "LAMS", "far apart"])
 def test_certificate_value(lams):
     """Against the root in 60 digits: never below it, by at most 1e-10 K above. K != 1 and extreme
     points included. At one lam it is never above (9).
     """
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     points = [(rng.uniform(0, 0.3) * m, rng.exponential(0.03 * m), m, None, 0.5**m + 1e-4, 1)
               for m in rng.integers(1, 1000, 40).tolist()]
     rates = decimals(lams)
@@ -536,7 +540,7 @@ def coin_failure(allowed):
     return failed
 
 
-@pytest.mark.parametrize("T", [50, 200, 400])
+@each("T", [50, 200, 400])
 def test_L_eq09_online_bound_coverage(T, delta=0.05):
     """Fair coins, h fixed, KL = 0, lam tuned to T: the exact probability that the bound fails at
     any of 1 .. T is below delta.
@@ -555,7 +559,7 @@ def test_L_eq09_online_bound_coverage(T, delta=0.05):
     assert alone < right <= delta < min(wrong)
 
 
-@pytest.mark.parametrize("T, U", [(20, 4), pytest.param(60, 6, marks=pytest.mark.slow)])
+@each("T, U", [(20, 4), pytest.param(60, 6, marks=pytest.mark.slow)])
 def test_certificate_coverage(T, U, delta=0.05):
     """The exact probability that the mixture ever fails, on the stream that adapts to hurt it most,
     is below delta. It is above without the confidence term, with half of it, and for the best of 20
@@ -584,7 +588,7 @@ def fair_coins(seed, rows, look, eps=0.98):
     batch = []
     losses = []
     risks = []
-    for y in np.random.default_rng(seed).choice([-1.0, 1.0], rows):
+    for y in default_rng(seed).choice([-1.0, 1.0], rows):
         leans = batch and abs(np.mean(batch)) > 1 - eps
         if batch and (not look or (leans and abs(mean - y) > eps)):
             mean = np.mean(batch)
@@ -595,7 +599,7 @@ def fair_coins(seed, rows, look, eps=0.98):
     return certificates.certificate(float(np.sum(losses)), 0.0, rows).bound, np.mean(risks)
 
 
-@pytest.mark.parametrize("rows", [300, 2500])
+@each("rows", [300, 2500])
 def test_batch_boundaries_must_not_look(rows):
     """Whether a row opens a new batch is a hypothesis of the theorem: decided after the row is
     seen, the certificate fails in 4 of 4 streams, decided before in none.

@@ -95,8 +95,8 @@ def test_fit_is_never_below(i):
 
 @shuffled(26, 4)
 def test_stream_is_never_below(i, monkeypatch):
-    """The sums that make the three certificates of a stream, and the KL of each batch, against those
-    of the stored States in 60 digits. 20 of SE, 6 of other kernels.
+    """The sums that make the three certificates of a stream, and the KL of each batch, against
+    those of the stored States in 60 digits. 20 of SE, 6 of other kernels.
     """
     learner, records = ill_conditioned_stream(
         i, monkeypatch, R.se_kernel if i < 20 else OTHERS[i % 3])

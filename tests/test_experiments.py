@@ -140,6 +140,14 @@ def boston_split(run, give):
 
 
 @law
+def boston_rows(run, give):
+    """Mean and standard error over the splits."""
+    give(run, "once", lambda f, i: {("0.6", "full-GP"): {"B": i + 1.0}})
+    (row,), _ = of_R.boston_rows(run, 3)
+    assert_close(row["B"], (2, 3**-0.5), 1e-14)
+
+
+@law
 def sparse_run(run, give):
     """The same, of a split, with the loss, M and ARD of the cell."""
     found = run.once(of_R.sparse_run, "sarcos", 5, "VFE", "ARD", "exp", 1)
@@ -172,18 +180,22 @@ def grid_run(run, give):
 
 @law
 def R_fig3(run, give):
-    """Mean and standard error over splits; the title is of the last M."""
+    """Mean and standard error over splits; the titles are of the last M, Table 2 shows it alone."""
     give(run, "once", lambda f, data, M, method, ard, loss, i: dict.fromkeys(
         of_R.SHOWN, (i + 1.0) * (M if method == "VFE" else 5)))
     _, found, (title,) = F.FIGURES["R_fig3"](run, [5, 10, 20], 3)
     for row in shared.where(found, method="VFE"):
         assert_close(row["B"], np.multiply((2, 3**-0.5), int(row["M"])), 1e-14)
-    assert said(title) == [20, 4]
+    _, found, (again,) = F.FIGURES["R_table2"](run, [5, 10, 20], 3)
+    assert said(title) == said(again) == [20, 4]
+    assert [row["B"][0] for row in shared.where(found, method="VFE", **{"": "ours"})] == [40, 40]
 
 
 @law
 def R_fig6(run, give):
-    """Root mean square distances of the means from that of FITC, and of the full GP."""
+    """Root mean square distances of the means from that of FITC, and of the full GP. Noise is in
+    every band but that of PAC-SGP.
+    """
     x, y = numbered()()
 
     def once(f, method="", times=0.0):
@@ -192,8 +204,11 @@ def R_fig6(run, give):
         return ([fit, simple], x[:3]) if method else (x, y, fit)
     give(run, "once", once)
     give(R, "predict", lambda fit, X: np.where(     # only where data are do the means matter
-        (X[:, 0] < x.min()) | (X[:, 0] > x.max()), X[:, 0] ** fit.method, [[fit.method], [1]]))
+        (X[:, 0] < x.min()) | (X[:, 0] > x.max()), abs(X[:, 0]) ** fit.method,
+        [[fit.method], [1]]))
+    draw = give(of_R, "draw_gp", lambda *_, **options: None)
     _, found, (title,) = run.do(F.FIGURES["R_fig6"], ())[0]
+    assert [call.args[3][150] for call in draw.call_args_list] == [5, 1, 5, 1, 5, 5, 5, 5]
     assert [(row["from FITC"], row["from full GP"]) for row in found] == [
         (3.5, 0.5), (2, 2), (0, 4), (4, 8)]
     assert (found[0]["least KL/N of a start"], found[0]["its B"]) == (0.5, 0.4)
@@ -334,6 +349,22 @@ def J_fig2(run, give):
         assert_close(row["NLL"], (1 + off, 1 / np.sqrt(3)), 1e-14)
         assert row["NLL - SVGP's"] == (off, 0)
     assert said(title) == [2, 3, 12, 12]
+
+
+@law
+def claims(run, give):
+    """The other comparisons' titles count the sets on which scores, here of one of three, have the
+    order claimed.
+    """
+    give(run, "once", lambda f, data, method, *_: {"validation": [0], "test": 4 * [
+        0.5 + 0.3 * ((method in high) - (method in low)) * (-1) ** (data[0] != "b")]})
+    for number, *order in (
+            (3, "PPGPR-MFD", "SVGP"), (4, "PPGPR-MFD", "SVGP"), (6, "PPGPR-Chol", "PPGPR-delta"),
+            (7, "PPGPR-delta", "PPGPR-Chol"), (8, " ".join(of_J.VARIANTS[2:]), "MAP SVGP"),
+            (9, "PPGPR-MFD", "MAP SVGP")):
+        low, high = map(str.split, order)
+        *_, (title,) = F.FIGURES[f"J_fig{number}"](run, 1, False)
+        assert said(title)[:2] == [1, 3], number
 
 
 @law

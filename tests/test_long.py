@@ -135,22 +135,6 @@ def scaled(learner, X, y):
     return X_s, (y - middle) / unit, learner.eps_y / unit
 
 
-@pytest.mark.parametrize("order", ["shuffled", "time", "walk"])
-def test_L_harness_coverage_laws(order, n=3000):
-    """The laws given the past, from which true risks are computed: mean and square of x_i and y_i,
-    and their product, differ from what was drawn by martingale differences that average to 0,
-    within 5 standard errors.
-    """
-    X, y, chance = sine_stream(np.random.default_rng(0), n, order)
-    gaps = []
-    for i in range(1, n):
-        nodes, weights, means, sd = chance(i)
-        given = (nodes, nodes**2, means, means**2 + sd**2, nodes * means)
-        drawn = (X[i, 0], X[i, 0] ** 2, y[i], y[i] ** 2, X[i, 0] * y[i])
-        gaps.append(drawn - np.array(given) @ weights)
-    assert np.all(np.abs(np.mean(gaps, 0)) <= 5 * np.std(gaps, 0) / math.sqrt(n))
-
-
 def violations(order, goal, seed, batch, n=68):
     """Whether, after any batch, each of the three certificates is below the true mean conditional
     risk, and the mean loss alone; by how much the first is above it after all.

@@ -5,6 +5,7 @@ import math
 from decimal import localcontext
 
 import numpy as np
+from numpy.random import default_rng
 import pytest
 
 import online as L
@@ -16,10 +17,12 @@ from tests.dense import (
     dense_reg, gaussian_kl, joint_and_gap, joint_covariance, known, ln_normal, ln_pdf,
     prior_of)
 from tests.oracles import (
-    assert_close, central_difference, decimals, EPS, expectation, INF, quadrature,
+    assert_close, central_difference, decimals, each, EPS, expectation, INF, quadrature,
     relative_error, trapezoid)
 from tests.problems import first_state, J_problem, L_problem, problem
 
+
+slow = pytest.mark.slow                                   # what calls no function of the modules
 
 # --- misprints of R ------------------------------------------------------------------------------
 
@@ -38,6 +41,7 @@ def evidence(where, printed, ours, truth, tol, apart):
     assert relative_error(printed, truth) > apart
 
 
+@slow
 def test_R_eq11_misprint_zero_mean_only():
     """(11) as printed, put into (9), against the exact posterior (6): m(x) = 2, Z = X, alpha = 0.
 
@@ -48,7 +52,7 @@ def test_R_eq11_misprint_zero_mean_only():
     ln_theta = np.array([-0.7, -0.5, -0.9, 0.1])
     m = 2.0
     y = y + m
-    X_new = np.random.default_rng(5).standard_normal((9, 3))
+    X_new = default_rng(5).standard_normal((9, 3))
     exact, _ = dense_full_gp(X, y, ln_theta, ln_noise, X_new, lambda A: np.full(len(A), m))
 
     def put_in(a_M):
@@ -137,7 +141,7 @@ def test_R_eq34_sparse_nll_misprint_one_G():
     assert ratio < 0.8
 
 
-@pytest.mark.parametrize("kind, alpha", [("VFE", 0.0), ("FITC", 1.0), ("DTC", 0.0)])
+@each("kind, alpha", [("VFE", 0.0), ("FITC", 1.0), ("DTC", 0.0)])
 def test_R_eq34_sparse_nll_misprint_identity(kind, alpha):
     """F = -ln p(y) + KL(Q||exact posterior), the sentence below (34), holds for VFE alone.
 
@@ -167,6 +171,7 @@ def test_R_sec4_ln_grid_size_misprint():
     assert round(R.ln_grid_size(2) / 39146, 4) == 0.0004
 
 
+@slow
 def test_R_sec4_factors_misprint():
     """B of VFE and FITC over that of kl-PAC-SGP in the paper's Table 2, ARD as in its Fig. 3.
 
@@ -221,7 +226,7 @@ def test_J_eq05_objective_misprint():
     assert_close(difference, gap, 1e-10)
 
 
-@pytest.mark.parametrize("gamma", [1.03, 1.05, 1.5])
+@each("gamma", [1.03, 1.05, 1.5])
 def test_J_eq09_gamma_fit_misprint(gamma):
     """y ~ N(a, b), f known: the best mu, sigma2 are a, b; printed, p^(gamma-1): a, (2 - gamma) b.
 
@@ -276,7 +281,7 @@ def test_J_eq17_eq18_objective_misprint():
     evidence(f"J (17), (18)/N at beta_reg = {beta}, N = {N}", eq17, ours, eq18, 1e-13, 0.2)
 
 
-@pytest.mark.parametrize("method", ["MAP", "PPGPR-delta", "PPGPR-MFD"])
+@each("method", ["MAP", "PPGPR-delta", "PPGPR-MFD"])
 def test_J_eq23_marginals_misprint_whitening(method):
     """Whitening drops ln|K|/2 from -ln p(u), and from (23)'s second line; J Sec. 3.4, App. E.
 
@@ -410,11 +415,12 @@ def data_term(ln_q, ln_f, alpha):
 
 def student_case(N):
     """ln p0, ln q~ and N log-factors: Student factors, a skewed q~."""
-    y = np.random.default_rng(0).standard_normal((N, 1)) + 1
+    y = default_rng(0).standard_normal((N, 1)) + 1
     ln_q = np.logaddexp(ln_pdf(GRID, 0.8, 0.2), ln_pdf(GRID, 1.5, 0.6)) - math.log(2)
     return ln_pdf(GRID, 0, 1), ln_q, -2.5 * np.log1p((GRID - y) ** 2 / 2)
 
 
+@slow
 def test_J_eq29_misprint_index():
     """(29) multiplies f_n over i, so that f_n^N stands there; the posterior has each f_n once.
 
@@ -435,8 +441,9 @@ def test_J_eq29_misprint_index():
         evidence("J (29), N = 3: mean", value, right, mean(posterior), 1e-12, 0.05)
 
 
-@pytest.mark.parametrize("alpha", [1.0, 0.5, 0.05])
-@pytest.mark.parametrize("N", [2, 5, 20])
+@slow
+@each("alpha", [1.0, 0.5, 0.05])
+@each("N", [2, 5, 20])
 def test_J_eq29_eq30_eq31_eq32_misprint(N, alpha):
     """(30) = (31) if q is made from q~ by (32): q is the approximation, q~ the cavity.
 
@@ -464,6 +471,7 @@ def test_J_eq29_eq30_eq31_eq32_misprint(N, alpha):
     assert abs(mean_over_cavity) > 1e-4 * alpha
 
 
+@slow
 def test_J_eq33_eq34_misprint():
     """alpha = 1: N -> oo is not enough for (34); what is dropped may be twice the KL kept.
 
@@ -512,7 +520,7 @@ def test_L_eq03_misprint_density_of_f():
     evidence("L (3), mean of f and of f_*", [of_f], ours, [of_new], 1e-12, 0.6)
 
 
-@pytest.mark.parametrize("kernel", ["same", "new"])
+@each("kernel", ["same", "new"])
 def test_L_eq07_eq08_free_energy_misprint(kernel):
     """One inducing input, two old rows, a new one: (7) as printed does not integrate to 1.
 
@@ -573,7 +581,7 @@ def test_L_eq09_online_bound_misprint_expectation():
 KERNEL_MOVES = {"variance": [0.0, math.log(1.1)], "lengthscale": [2 * math.log(1.1), 0.0]}
 
 
-@pytest.mark.parametrize("moved", KERNEL_MOVES)
+@each("moved", KERNEL_MOVES)
 def test_L_eq13_process_kl_misprint_kernel_moves(moved):
     """KL of the values of f on 5 to 40 inputs, in 180 digits, where the kernel moves: it has no
     limit, and the process KL is inf. A variance 10 % other adds (r - 1 - ln r)/2 an input, a
@@ -631,7 +639,7 @@ def test_L_eq22_expected_clipped_square_loss_misprint():
                  2e-15, 0.06)
 
 
-@pytest.mark.parametrize("m", [1, 2, 10, 1000, 10**6])
+@each("m", [1, 2, 10, 1000, 10**6])
 def test_L_sec51_online_bound_misprint_lam(m):
     """lam = 1/m: the bound is above m, known without a theorem, for delta < 1/e; K^2/8 or not."""
     for delta, K in itertools.product((math.exp(-1), 0.3, 0.05, 1e-9), (2, 1)):
@@ -642,6 +650,7 @@ def test_L_sec51_online_bound_misprint_lam(m):
         assert L.online_bound(0.0, 0.0, m, L.best_lam(m)) < m
 
 
+@slow
 def test_L_sec52_table2_misprint():
     """O-PACGP has the lowest test error in none of the paper's six columns."""
     table = published("L_table2", "data", "method")

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from tests import oracles
 from tests.oracles import (
     assert_close, assert_just_above, central_difference, exact_kl, exact_kl_inv, exact_norm_cdf,
     expectation)
@@ -29,6 +30,11 @@ def test_harness_comparisons_reject():
     x = np.array([[0.3, -1.0], [2.0, 0.7]])
     by_differences = central_difference(lambda x: np.sum(np.sin(x) * x), x)
     assert_close(by_differences, np.cos(x) * x + np.sin(x), 3e-13)
+
+
+def test_harness_asserts_are_rewritten():
+    """Those of the helpers count under python -O, too."""
+    assert "@pytest_ar" in vars(oracles)
 
 
 def test_harness_oracles_known_values():

@@ -23,7 +23,6 @@ import numpy as np
 import pytest
 from pytest import approx, raises
 
-import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import certificates, stream
@@ -173,6 +172,14 @@ def test_read(text, typed, names, rows):
 def test_listed():
     """Line ends separate as commas do, except in quotes."""
     assert tables.listed('a,b\r\nc\n"d\ne","f,g"') == ["a", "b", "c", "d\ne", "f,g"]
+
+
+def test_gaps():
+    """Rows with gaps are left out and counted; columns with most are named if these are many."""
+    for whole, notes in ((6, ["most gaps: a 2, b 1"]), (9, [])):
+        rows = ["a,b,y\n", *["1,2,3\n"] * whole, ",2,3\n", ",,3\n"]
+        found = tables.read_table(rows, "t", tables.chosen)
+        assert (len(found.values), found.dropped, found.notes) == (whole, 2, notes)
 
 
 UNREAD = r"""
@@ -474,6 +481,8 @@ def test_far_from_zero():
     near, far = (certificates.interval_scores(*of_scaled, offset=offset) for offset in (0, 1e15))
     assert np.allclose(far - near, 2 * R.ULP * 1e15)
     assert np.sum((lower <= y[rest]) & (y[rest] <= upper)) >= 200 * 0.9
+    with raises(ValueError, match="too far from 1 to be squared"):
+        scale.scale_of(X, 1e160 * y)
 
 
 @each("exact", [lambda x: x**2, lambda x: x + 1e-9 * np.cos(1e6 * x)])
@@ -530,6 +539,7 @@ X, y, y                                 | 0 0 [] []     |
 X, y, drift                             | 0 0 [] []     | The residuals of neighb
 np.c_[a, count], y, y                   | 0 0 [1] []    | b counts the rows.*--drop b
 np.c_[a, up], up, drift                 | 0 0 [] [1, 2] | The rows .* by b: .* by y: .*use follow.$
+np.c_[a, y], up, drift                  | 0 0 [] [2] | The rows [^.]* by y: [^.]*use follow.$
 X[:50].repeat(2, 0), np.r_[y[1], y[1:]], y | 50 1 [] [] | 50 of 100 rows
 """):
         *table, e = eval(table)
@@ -593,6 +603,10 @@ def test_scored(series, monkeypatch):
     constant = np.sqrt(np.mean((y[test] - y[train].mean()) ** 2))
     assert facts["scores"]["constant"]["RMSE"] == approx(constant)
     best = min(losses, key=losses.get)
+    f, _ = J.predict_y(fits[best, len(train)], X_s)
+    e = (y_s - f)[np.sort(np.r_[val, test])]
+    e = e - np.mean(e)
+    assert facts["order"] == approx(e[1:] @ e[:-1] / (e @ e) * np.sqrt(len(e)))
     want = [best, series, *map(len, parts)]
     assert picked(facts, "best series train validate test") == want
     X_s, _ = scale.scaled(X, y, gp.scale_)
@@ -648,6 +662,13 @@ def test_scored_choice(monkeypatch):
     errors = np.arange(40.0)[::-1]
     assert [score.widened(errors[:n], 0, X[:n] / 4) for n in (40, 5)] == [76, 78]
     assert score.widened(errors, errors, X) == 1.96
+
+
+def test_scored_folds(monkeypatch):
+    """Each row is forecast once, by a fit of rows with other inputs."""
+    X = np.arange(40)[:, None] // 2 % 10
+    monkeypatch.setattr(score, "density", lambda seen, X: np.tile(~np.isin(X[:, 0], seen), (2, 1)))
+    assert np.all(score.by_folds(lambda X, y: X[:, 0], X, X[:, 0], 0))
 
 
 # --- streams -------------------------------------------------------------------------------------
@@ -711,7 +732,7 @@ def test_followed_eps():
 
     No forecast that overflows is certified.
     """
-    X, y = wave(30)
+    X, y = wave(16)
 
     def eps(y):
         return StreamGP().fit(X, y).facts_["eps"]
@@ -722,10 +743,18 @@ def test_followed_eps():
     assert far == approx(rmse, rel=1e-5)                 # the ridge's sums are of deviations
     with raises(ValueError, match="does not vary in the first 10 rows"):
         eps(np.r_[0 * y[:10], y[10:]])
+    assert "--na=y=-9999" in StreamGP(1.0).fit(X, np.r_[y[:14], -9999, -9999]).text()
     X[4] = 1e200
     with np.errstate(all="ignore"):
         gp = StreamGP(1.0).fit(X, y)
-    assert gp.losses_[0] == 20 * np.isnan(gp.ridge(X[:1]))[0]      # a forecast of NaN misses
+    assert gp.losses_[0] == 6 * np.isnan(gp.ridge(X[:1]))[0]      # a forecast of NaN misses
+
+
+def test_followed_start(monkeypatch):
+    """At l^2 = d: from 1 a wide table is not learnt."""
+    monkeypatch.setattr(follow, "begin", lambda X, y, settings, ln_theta, kernel: ln_theta)
+    found = follow.first_learner(*wave(d=5), "y", **StreamGP().get_params())
+    assert found == approx([math.log(5)] * 5 + [0])
 
 
 @posix
@@ -905,7 +934,7 @@ def test_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = "m" * 252
     write(name, "old")
-    os.chmod(name, 0o600)
+    os.chmod(name, 0o606)                                # more than umask gives
     os.symlink(name, "link")
     replace = os.replace
 
@@ -920,7 +949,7 @@ def test_written(tmp_path, monkeypatch):
     for path in ("link", "new"):
         models.write_file(path)                          # whether it could be
     assert sorted(os.listdir()) == ["link", name] and os.path.islink("link")
-    assert content("link") == [b"first"] and os.stat(name).st_mode % 0o1000 == 0o600
+    assert content("link") == [b"first"] and os.stat(name).st_mode % 0o1000 == 0o606
 
 
 @kinds
@@ -991,8 +1020,8 @@ def test_ends(kind, lines, monkeypatch):
 
 @posix
 def test_closed(lines):
-    """Without standard output or error nothing else changes; a pipe is opened once; a file that
-    standard input reads is not replaced.
+    """Without standard output or error nothing else changes, without input nothing is read; a pipe
+    is opened once; a file that standard input reads is not replaced.
     """
     write("new", "x0,x1\n1,2\n")
     typed = "certify t.csv --evals 2 --predict new"
@@ -1000,6 +1029,8 @@ def test_closed(lines):
     words = shlex.join(own_data(typed))
     assert subprocess.check_output(f"{words} 2>&-", shell=True) == want
     assert subprocess.check_output(f"{words} 2>&1 >&-", shell=True) == said
+    with patch("sys.stdin", None):
+        refused("follow -", "standard input is closed")
     os.mkfifo("pipe")
     run("follow t.csv --out o")
     for typed, want in ((typed, want), ("follow t.csv", *content("o"))):

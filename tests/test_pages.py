@@ -15,9 +15,9 @@ import sys
 import types
 
 import numpy as np
-import pytest
+from numpy.random import default_rng
 from tests.dense import dense_K_MM
-from tests.oracles import same_bytes
+from tests.oracles import each, same_bytes
 
 import figures as F
 import online as L
@@ -65,7 +65,7 @@ def run(page, i=0):
     return names, out.getvalue(), shown or " ".join(re.findall(r"(?m)^print.*# (.*)", code))
 
 
-@pytest.mark.parametrize("page, i, tol", [
+@each("page, i, tol", [
     ("README.md", 0, 1e-6), ("README.md", 1, 1e-6), ("reading-R.md", 0, 1e-6),
     ("reading-R.md", 1, 1e-6),
     ("reading-J.md", 0, 2e-6), ("reading-L.md", 0, 2e-4)])   # trainings are sensitive to rounding
@@ -104,7 +104,7 @@ def test_R_page_scale_engines(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "dask.distributed", engine)
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     monkeypatch.chdir(tmp_path)
-    X = np.random.default_rng(0).standard_normal((2000, 3))
+    X = default_rng(0).standard_normal((2000, 3))
     np.save("X", X)
     np.save("y", np.sin(X[:, 0]) + 0.3 * np.sin(99 * X[:, 1]))
     (code, _), = re.findall(EXAMPLE, PAGES["scale.md"])
@@ -123,7 +123,7 @@ def test_J_appE_reading_whitening():
     Z = np.linspace(-2, 2, 8)[:, None]
     shown = re.findall(r"\(3\*?\) \| (-?[\d.]+) \| (\S+) \| (\S+) \|", PAGES["reading-J.md"])
     for N, *printed in zip((60, 600, 6000), *shown):
-        rng = np.random.default_rng(1)
+        rng = default_rng(1)
         X = rng.uniform(-2, 2, (N, 1))
         y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 0] * rng.standard_normal(N)
         values = []
@@ -151,7 +151,7 @@ def test_J_appC_page_settings():
 
 # --- code that is quoted -------------------------------------------------------------------------
 
-@pytest.mark.parametrize("page", ["README.md", *(f"reading-{tag}.md" for tag in LAST)])
+@each("page", ["README.md", *(f"reading-{tag}.md" for tag in LAST)])
 def test_RJL_pages_quote_the_modules(page):
     """The first line of a block names a function; the others follow each other there, except at
     `...`.
@@ -168,7 +168,7 @@ def test_RJL_pages_quote_the_modules(page):
 
 # --- equations, links, commands ------------------------------------------------------------------
 
-@pytest.mark.parametrize("tag", LAST)
+@each("tag", LAST)
 def test_RJL_pages_cite_every_equation(tag):
     """Each is in the map, and a display or a cell has it beside the print; where the module has
     code of its own, `-k` finds tests.
@@ -191,7 +191,7 @@ def anchors(path):
     return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("path", TEXTS)
+@each("path", TEXTS)
 def test_RJL_lead_somewhere(path):
     """In pages and sources: links, their sections, files, functions said to be in a file, figures,
     tests, misprints and equations exist; commands select tests. README links every page.

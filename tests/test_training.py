@@ -7,23 +7,26 @@ with quadrature of the loss.
 import functools
 import itertools
 import math
+import os
 import pickle
 import re
 import types
 import warnings
 
 import numpy as np
+from numpy.random import default_rng
 import pytest
 
 import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import blocks, certificates, kernels, search
+from own_data import certify
 from tests.dense import dense_certificate, dense_fit, dense_K_MM
 from tests.oracles import (
-    assert_all_close, assert_close, assert_just_above, crossed, INF, NAN, same_bytes)
+    assert_all_close, assert_close, assert_just_above, crossed, each, INF, NAN, same_bytes)
 from tests.problems import (
-    fit, J_objective, kind_of, ODD, rough_parameters, same, sine, wave)
+    fit, J_objective, kind_of, ODD, odd_data, rough_parameters, same, sine, wave)
 
 pytestmark = pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
 
@@ -61,7 +64,7 @@ MINIMA = [  # fun, x0, upper, the minimiser, most evaluations
       for kind in (INF, NAN, ValueError))]
 
 
-@pytest.mark.parametrize("fun, x0, upper, want, most", MINIMA)
+@each("fun, x0, upper, want, most", MINIMA)
 def test_R_lbfgs_value(fun, x0, upper, want, most):
     """The minimum is found, by steps that fulfil both Wolfe conditions where no bound cuts them
     off.
@@ -82,12 +85,12 @@ def test_R_lbfgs_value(fun, x0, upper, want, most):
         assert g1 @ (x1 - x0) >= 0.9 * slope * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@each("seed", range(15))
 def test_R_lbfgs_value_random_boxes(seed):
     """Of a random quadratic only free coordinates have no slope, at a bound it leads outwards; some
     bounds are infinite; a start outside is put inside.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     n = 1 + seed % 5
     A = rng.standard_normal((n, n))
     A = A @ A.T + 0.1 * np.eye(n)
@@ -97,7 +100,7 @@ def test_R_lbfgs_value_random_boxes(seed):
     assert np.max(np.abs(x - np.clip(x - (A @ x - b), *ends))) < 1e-5
 
 
-@pytest.mark.parametrize("fun, x0, options, message", [
+@each("fun, x0, options, message", [
     (rosenbrock, [1.0, 1.0], {}, "gradient below 1e-06"),
     (rosenbrock, VALLEY, dict(max_evals=12), "stopped after 12 evaluations"),
     (rosenbrock, VALLEY, dict(gtol=0.0, ftol=1e-3), "decrease below 0.001 max(|f|, 1)"),
@@ -116,7 +119,7 @@ def test_R_lbfgs_stops(fun, x0, options, message):
         R.lbfgs(lambda x: (NAN, x), x0)
 
 
-@pytest.mark.parametrize("minimise", [
+@each("minimise", [
     R.minimum, lambda *args: R.adam(*args[:2], [0.1] * 50, args[2])])
 def test_R_optimisers_own_gradient(minimise):
     """An objective of dicts may return the same arrays each time, others beside them and in
@@ -158,7 +161,7 @@ def test_R_lbfgs_limit_no_descent(monkeypatch):
     assert R.lbfgs(lambda x: (x @ x, 2 * x), [3.0, 4.0]).f < 1e-6
 
 
-@pytest.mark.parametrize("at, want", [(0.4, 0.4), (-3.0, 0.1), (0.97, 0.9)])
+@each("at, want", [(0.4, 0.4), (-3.0, 0.1), (0.97, 0.9)])
 def test_R_lbfgs_cubic_minimum_value(at, want, a=2.0, b=5.0):
     """The minimum of a cubic that has it at the share `at` of the way from a to b; at least a tenth
     away from both ends; the middle where there is no cubic.
@@ -207,7 +210,7 @@ def R_fit_run(rng, N=60):
         fit, X, y, f"free-{bound}-PAC-SGP", Z=X[:4], grid=(0.2, 10), delta=0.2)
     p = run(max_evals=1, start={}).optimum.x
     best = run(batch=batch, max_evals=n, lr=0.1, seed=seed).optimum
-    rows = np.random.default_rng(seed)
+    rows = default_rng(seed)
 
     def fun(x):
         some = rows.choice(N, min(batch, N), replace=False)
@@ -244,8 +247,8 @@ def algorithm1_run(rng):
     rates = [J.step_size(lr, epoch, epochs, given) for epoch in range(epochs)]
     box = dict(ln_theta=(-16, 16), ln_noise=(math.log(0.2), 16))
     *_, (found, _) = out = list(J.algorithm1(
-        p, at_rows, N, batch, rates, box, np.random.default_rng(seed)))
-    rng = np.random.default_rng(seed)
+        p, at_rows, N, batch, rates, box, default_rng(seed)))
+    rng = default_rng(seed)
     n = math.ceil(N / batch)
     visits = [rows for _ in range(epochs) for rows in np.array_split(rng.permutation(N), n)]
     left = iter(visits)
@@ -274,7 +277,7 @@ def descend_run(rng):
     return found, [0.0], fun, p, rates, low, spread(p, ln_theta=16, ln_noise=16)
 
 
-@pytest.mark.parametrize("run, seed", [
+@each("run, seed", [
     (descend_run, 0), *itertools.product([R_fit_run], range(3)),
     *itertools.product([algorithm1_run], range(12))])
 def test_RJL_adam_value(run, seed):
@@ -282,7 +285,7 @@ def test_RJL_adam_value(run, seed):
     box and on the rows of its paper; the history holds the values met, J's their mean over each
     epoch.
     """
-    found, history, fun, p, rates, *box = run(np.random.default_rng(seed))
+    found, history, fun, p, rates, *box = run(default_rng(seed))
 
     def flat(x):
         value, grads = fun(x)
@@ -297,19 +300,19 @@ def test_RJL_adam_value(run, seed):
 # --- k-means, and where a fit starts --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("N, M, d", [(1, 1, 1), (40, 1, 3), (3000, 60, 2), (5, 30, 2)])
+@each("N, M, d", [(1, 1, 1), (40, 1, 3), (3000, 60, 2), (5, 30, 2)])
 def test_R_kmeans_value(N, M, d):
     """Each centre is the mean of the rows that it is nearest to; where M >= N all rows are centres.
     Also far from the origin.
     """
-    X = np.round(np.random.default_rng(0).standard_normal((N, d)) * 2**16) / 2**16
-    Z = R.kmeans(X + 2.0**30, M, np.random.default_rng(1), 300) - 2.0**30
+    X = np.round(default_rng(0).standard_normal((N, d)) * 2**16) / 2**16
+    Z = R.kmeans(X + 2.0**30, M, default_rng(1), 300) - 2.0**30
     nearest = ((X[:, None] - Z) ** 2).sum(2).argmin(1)
     assert np.allclose(Z[nearest], [X[nearest == j].mean(0) for j in nearest], rtol=0, atol=1e-5)
     assert (len(Z), len({*nearest})) == (M, min(M, N))
 
 
-@pytest.mark.parametrize("family, names", [
+@each("family, names", [
     ("full", "ln_theta ln_noise"), ("sparse", "ln_theta ln_noise Z"), ("free", "ln_theta Z m L_S")])
 def test_R_sec31_initial_parameters_value(family, names):
     """l^2 = d, sigma_s^2 = sigma_n^2 = 1, Z from k-means, and q at (11) with alpha = 1; the keys
@@ -317,22 +320,22 @@ def test_R_sec31_initial_parameters_value(family, names):
     """
     X, y = sine(20)
     theta = np.log([2.0, 2.0, 1.0])
-    Z = R.kmeans(X, 4, np.random.default_rng(3))
+    Z = R.kmeans(X, 4, default_rng(3))
     q = R.sparse_posterior(X, y, Z, theta, 0.0)
     want = dict(ln_theta=theta, ln_noise=0, Z=Z, m=q.m, L_S=np.linalg.cholesky(q.S))
-    p = R.start_of_family(X, y, family, 4, R.se_start(2, True), None, np.random.default_rng(3))
+    p = R.start_of_family(X, y, family, 4, R.se_start(2, True), None, default_rng(3))
     assert list(p) == names.split()
     assert all(np.allclose(p[name], want[name], rtol=0, atol=1e-12) for name in p)
 
 
-@pytest.mark.parametrize("kernel, ard, l2, periods", [
+@each("kernel, ard, l2, periods", [
     (J.matern52, True, 2, 0), (J.matern32, False, 1, 0), (J.periodic, False, 2, 2)])
-@pytest.mark.parametrize("method", J.METHODS)
+@each("method", J.METHODS)
 def test_J_appC_initial_parameters_value(method, kernel, ard, l2, periods):
     """All scales are softplus(0); q(u') is the prior, or narrow."""
     X, _ = wave(30, d=2)
     ln = math.log(math.log(2))
-    given, Z = (None, R.kmeans(X, 5, np.random.default_rng(0))) if ard else (X[:3], X[:3])
+    given, Z = (None, R.kmeans(X, 5, default_rng(0))) if ard else (X[:3], X[:3])
     p = J.initial_parameters(X, method, 5, kernel, ard, given)
     narrow = method in ("PPGPR-MF", "PPGPR-MFD")
     zeros = np.zeros(len(Z))
@@ -342,10 +345,10 @@ def test_J_appC_initial_parameters_value(method, kernel, ard, l2, periods):
     assert not np.array_equal(want["Z_mean"], Z)
 
 
-@pytest.mark.parametrize("period, column", [(0.7, 0), (7.0, 1)])
+@each("period, column", [(0.7, 0), (7.0, 1)])
 def test_J_sec21_fit_value_period(period, column):
     """The wave is found, whatever its period, in either of two columns: gradients alone miss it."""
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     X = rng.uniform(-1.7, 1.7, (80, 2))
     f = np.sin(2 * np.pi * X[:, column] / period * 5.8)
     found = J.fit(X, f + 0.3 * rng.standard_normal(80), "exact", kernel="periodic", epochs=30)
@@ -362,7 +365,7 @@ TRAININGS = {  # name -> run(**options) -> what has history and message; values 
     "J.fit, exact": (lambda **o: J.fit(*wave(40, d=2), "exact", epochs=9, **o), 1)}
 
 
-@pytest.mark.parametrize("name", TRAININGS)
+@each("name", TRAININGS)
 def test_RJ_callback_and_seed(name):
     """The callback is told the count so far and each value of the history, except that of L-BFGS's
     start; where it returns true, training stops and says so. The same seed gives the same bits,
@@ -384,7 +387,7 @@ def test_RJ_callback_and_seed(name):
     assert np.array_equal(state, np.random.get_state()[1])
 
 
-@pytest.mark.parametrize("patience, best, last", [(1, 2, 3), (3, 2, 5), (4, 6, 7), (None, 7, 7)])
+@each("patience, best, last", [(1, 2, 3), (3, 2, 5), (4, 6, 7), (None, 7, 7)])
 def test_J_alg1_fit_early_stopping(patience, best, last):
     """The parameters with the best validation score, the first of equals, after `patience` epochs
     without a better one; a score that is NaN is refused.
@@ -403,7 +406,7 @@ def test_J_alg1_fit_early_stopping(patience, best, last):
             run()
 
 
-@pytest.mark.parametrize("method", ["PPGPR-Chol", "FITC", "exact"])
+@each("method", ["PPGPR-Chol", "FITC", "exact"])
 def test_J_alg1_fit_limit_min_noise(method):
     """sigma_obs^2 stays above min_noise, in mini-batches and in L-BFGS."""
     X, _ = wave(30)
@@ -428,7 +431,7 @@ def test_R_eq05_fit_value_certificate(method, case):
     random sizes, goals, grids, alpha, ARD, xi(N) and numbers of goals, whole and in blocks; each
     loss and kernel, and odd data. Training minimises what the method's name says.
     """
-    rng = np.random.default_rng([*method.encode(), *case.encode()])
+    rng = default_rng([*method.encode(), *case.encode()])
     odd = case in ODD
     kernel = OTHERS.get(case, R.se_kernel)
     loss = case if case in R.LOSSES else rng.choice(["01", "square", "exp"])
@@ -437,8 +440,7 @@ def test_R_eq05_fit_value_certificate(method, case):
     G, n_eps, xi, M, ard, train = map(rng.choice, (
         (12, 1200), (1, 7), (False, True), range(1, 12), (False, True),
         (R.fit, search.multistart_fit)))
-    settings = dict(zip("Xy", sine(rng.integers(12, 26))), M=M, ard=ard) | asked
-    settings |= ODD[case](settings["X"], settings["y"]) if odd else {}
+    settings = dict(M=M, ard=ard) | asked | odd_data(case, *sine(rng.integers(12, 26)))
     result = train(
         grid=(6.0, G), n_eps=n_eps, xi=xi, max_evals=20, **settings)
     X, y = (np.array(settings[name], float) for name in "Xy")
@@ -472,7 +474,7 @@ def test_R_eq05_fit_value_certificate(method, case):
     assert_close(result.optimum.f, want, max(1e-8, 4e-17 * cond))
 
 
-@pytest.mark.parametrize("at_3, options, message", [
+@each("at_3, options, message", [
     (3, dict(max_evals=2), "stopped after 2 evaluations; the certificate of what was found is"),
     (7, {}, "^1 rows of .* repeat: the theorem assumes independent rows"),
     (3, dict(eps=1e-9), "B > 0.999 certifies next to nothing"), (3, {}, None)])
@@ -500,7 +502,7 @@ def elsewhere(f, blocks):
     return [f(block) for f, block in copies[::-1]]
 
 
-@pytest.mark.parametrize("method, options", [("FITC", dict(share=0.5)), ("free-kl-PAC-SGP", {})])
+@each("method, options", [("FITC", dict(share=0.5)), ("free-kl-PAC-SGP", {})])
 def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
     """Other processes, rows in files: certificates and predictions as by map, to the last bit.
     Results that come twice are noticed; a file that is gone, or was changed in memory, is not read.
@@ -527,12 +529,22 @@ def test_R_fit_over_same_bits(method, options, tmp_path, monkeypatch):
     assert same_bytes((blocks.mapped_again(changed), blocks.mapped_again(file)), (2 * X, X))
 
 
+def test_threads_of_this_process(monkeypatch):
+    """One per core that the process may use; none where BLAS has threads of its own."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5}, raising=False)
+    for of_blas, workers in (("1", 2), ("2", None)):
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", of_blas)
+        pool = getattr(blocks.threads(), "__self__", None)
+        assert getattr(pool, "_max_workers", None) == workers
+
+
 # --- the search of beyond/ -----------------------------------------------------------------------
 
 
 def wave_in(d, N, omega, seed=0, noise=0.3):
     """One of d columns counts, in a wave; all have mean 0 and deviation 1."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     X = rng.uniform(-1.73, 1.73, (N, d))
     return X, 1.4 * np.sin(omega * X[:, 0]) + noise * rng.standard_normal(N)
 
@@ -551,9 +563,9 @@ def legs(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("method, share", [
+@each("method, share", [
     ("kl-PAC-SGP", {}), ("VFE", dict(share=0.5, kernel=R.se_kernel)), ("free-kl-PAC-SGP", {})])
-@pytest.mark.parametrize("rows, last, evals", [
+@each("rows, last, evals", [
     (30, {}, 4), (3000, {}, 0), (30, dict(last_evals=2), 2)])
 def test_many_rows_begin_with_a_part(rows, last, evals, method, share, legs, monkeypatch):
     """FEW rows choose, or a tenth of more; all begin where these end, with LAST_EVALS evaluations
@@ -581,7 +593,7 @@ def test_part_finds_wave_in_one_of_eight_columns():
     assert search.trained_part(*wave_in(8, 120, 5.2, 19))[0].optimum.f < 100
 
 
-@pytest.mark.parametrize("method", ["kl-PAC-GP", "sqrt-PAC-SGP", "free-kl-PAC-SGP"])
+@each("method", ["kl-PAC-GP", "sqrt-PAC-SGP", "free-kl-PAC-SGP"])
 def test_bound_has_two_starts(method, legs):
     """With little noise and a small eps B is 1 and flat at the paper's start, not from the
     likelihood's optimum; both race. A start that is given is followed. Rounding does not choose
@@ -601,14 +613,14 @@ def test_bound_has_two_starts(method, legs):
     assert train(start=found.x, max_evals=1).optimum.f == pytest.approx(found.f)
 
 
-@pytest.mark.parametrize("d, ard, T, two", [
+@each("d, ard, T, two", [
     (3, False, 2, 0), (3, True, 4, 0), (3, None, 4, math.log(2)), (1, None, 2, 0)])
 def test_paper_fit_pays_for_two(d, ard, T, two):
     """The lower B of both parametrisations, ln 2 in the penalty; nothing where one is asked for or
     there is one column.
     """
     gp = search.paper_fit(*wave_in(d, 60, 1.7), ard=ard, n_eps=3)
-    assert len(gp.ln_theta) == T
+    assert len(gp.ln_theta) == T and gp.kernel is R.se_kernel
     assert gp.penalty == pytest.approx(math.log(3) + T * math.log(1201) + two, rel=1e-13)
 
 
@@ -619,14 +631,14 @@ def left_out_error(X, y, trained, gp):
     return np.mean((means - y) ** 2)
 
 
-@pytest.mark.parametrize("N, alike, T", [(80, False, 4), (25, False, 4), (40, True, 2)])
+@each("N, alike, T", [(80, False, 4), (25, False, 4), (40, True, 2)])
 def test_part_chooses_parametrisation(N, alike, T):
     """One lengthscale or three: the lower error of rows left out, not the likelihood. Columns that
     do not count leave the paper's box, except where rows are few.
     """
     X, y = wave_in(3, N, 1.7)
     if alike:
-        rng = np.random.default_rng(10)
+        rng = default_rng(10)
         X = rng.standard_normal((N, 3))
         y = np.sin(np.sum(X, 1)) + 0.5 * rng.standard_normal(N)
     one, three, chosen = (
@@ -639,19 +651,9 @@ def test_part_chooses_parametrisation(N, alike, T):
     assert alike or (top == 6 if N < 30 else top > 6)
 
 
-def test_searches_take_lists():
-    """Lists give the Fit of the arrays; NaN is refused."""
-    X, y = wave_in(2, 20, 1.7)
-    for train in (search.paper_fit, lambda *data, **limit: search.trained_part(*data, **limit)[0]):
-        found, same_as = (train(*data, max_evals=5) for data in ((X.tolist(), y.tolist()), (X, y)))
-        assert np.array_equal(found.ln_theta, same_as.ln_theta) and found.bound == same_as.bound
-        with pytest.raises(ValueError, match="y has 1 values"):
-            train(X, np.append(y[1:], np.nan))
-
-
 def test_sparse_part_chooses_parametrisation():
     """By Schwarz's criterion: each of two more lengthscales must gain ln(N)/2 nats."""
-    rng = np.random.default_rng(10)
+    rng = default_rng(10)
     X = rng.standard_normal((40, 3))
     noise = 0.5 * rng.standard_normal(40)
     for y, T in ((np.sin(np.sum(X, 1)) + noise, 2), (np.sin(2 * X[:, 0]) + 0.2 * noise, 4)):
@@ -702,10 +704,23 @@ def test_part_cuts_far_targets():
     assert search.trained_part(X, spikes, "VFE", 5, max_evals=5)[1] is spikes
 
 
+def test_certified_as_trained(monkeypatch):
+    """What is certified is the GP of the targets that were cut, not of the spikes themselves."""
+    X, y = wave_in(1, 64, 2.0, noise=0.1)
+    y[[10, 30, 45]] += [9.0, -12.0, 15.0]
+    found = []
+    monkeypatch.setattr(certify, "trained_part", lambda *rows, **settings: found.append(
+        search.trained_part(*rows, **settings)) or found[0])
+    gp = certify.CertifiedGP().fit(X, y, train=np.arange(64) < 60)
+    (one, targets), = found
+    assert np.ptp(targets) < np.ptp(y) / gp.scale_.unit / 2
+    assert_all_close(R.predict(gp.fit_, X), R.predict(one, X), 1e-9)
+
+
 # --- J Algorithm 1, App. C -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", J.METHODS)
+@each("method", J.METHODS)
 def test_J_alg1_fit_value(method):
     """The objective falls well; beta_reg is 0.05 for PPGPR; the validation score is that of the
     final parameters, and validation rows train nothing.
@@ -740,14 +755,14 @@ def test_J_alg1_fit_own_data_fit():
                   for *of, g in (("SVGP", J.data_fit), ("PPGPR-Chol", None)))
     assert same_bytes(ours, want)
     ln_rate = 2 + np.sin(2.9 * X[:, 0] + 5)
-    counts = np.random.default_rng(0).poisson(np.exp(ln_rate))
+    counts = default_rng(0).poisson(np.exp(ln_rate))
     found = J.fit(X, counts, "SVGP", M=12, epochs=150, batch=40, lr=0.05, g=poisson_fit)
     mean, _ = J.predict(found, X)
     assert np.sqrt(np.mean((mean - ln_rate) ** 2)) < 0.3
     assert found.params["ln_noise"] == math.log(J.START)
 
 
-@pytest.mark.parametrize("method", [method for method in J.METHODS if J.METHODS[method][0]])
+@each("method", [method for method in J.METHODS if J.METHODS[method][0]])
 def test_J_appC_choose_value(method, monkeypatch):
     """Each of the paper's values is tried once, with the other settings as given; the fit with the
     best validation score is returned.

@@ -7,7 +7,7 @@ import functools
 import json
 
 import pytest
-from tests.oracles import HERE, relative_error
+from tests.oracles import each, HERE, relative_error
 from tests.problems import J_objective, J_problem
 
 import pacgp_ref as R
@@ -39,7 +39,7 @@ def ours(method, p, X, y, N, beta_reg):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("source", ["stored", pytest.param("live", marks=pytest.mark.slow)])
+@each("source", ["stored", pytest.param("live", marks=pytest.mark.slow)])
 def test_RJ_gpytorch_value_grad(source, monkeypatch):
     """The value and the gradient w.r.t. every parameter, all without jitter."""
     if source == "live":
