@@ -41,10 +41,10 @@ np.empty(31 * 2**17)
 # --- sums over blocks of rows --------------------------------------------------------------------
 
 def mapped_again(a):
-    """A function that maps `a` anew, if `a` is part of a memory-mapped file; else `a` itself.
+    """`a` in a form to be pickled: a function that maps its file again, or `a` itself.
 
-    A map whose file does not have its values (a hundred rows are compared) is treated as an array:
-    a copy of a map, one in mode "c", one whose file was removed or replaced.
+    It is `a` if that is no memory map, or one whose file lacks its values (a hundred rows are
+    compared): a copy of a map, one in mode "c", or one whose file was removed or replaced.
     """
     file = a
     while isinstance(getattr(file, "base", None), np.ndarray):
@@ -62,13 +62,13 @@ def mapped_again(a):
 
 
 class Rows:
-    """A block of rows, X (n, d) and y (n,) or None, that knows the inducing inputs.
+    """A block of rows of the data, with the inducing inputs from which its features are computed.
 
-        at         its slice of all rows
+        at         slice: its place among all rows
+        X, y       (n, d); (n,) or None; or functions that return them
         inducing   Z, ln_theta, L^-1, kernel
-        keep       whether it remembers what `once` has computed
-    A block that is sent to another process forgets what it has computed, and maps the rows of a
-    memory-mapped file again there.
+        keep       whether `once` caches what it computes
+    Pickling a block drops the cache, and sends the file name for memory-mapped rows.
     """
     def __init__(self, at, X, y, inducing, keep=False):
         self.at = at
@@ -82,25 +82,28 @@ class Rows:
         return Rows, (self.at, mapped_again(self.X), mapped_again(self.y), self.inducing)
 
     def once(self, f, *args):
-        """f(*args), whose arguments are the same each time."""
+        """f(*args), cached if keep; all calls with one f must have the same arguments."""
         value = self.memory[f] if f in self.memory else f(*args)
         if self.keep:
             self.memory[f] = value
         return value
 
     def features(self):
-        """(K, V, ktilde), K_back of this block."""
+        """block_features of this block: (K, V, ktilde), K_back."""
         return self.once(block_features, self.X, *self.inducing)
 
     def V_times(self, W):
-        """V W (n, M)."""
+        """V W (n, M) for W (M, M), the same at each call."""
         (_, V, _), _ = self.features()
         return self.once(np.matmul, V, W)
 
 
 @in_doubles
 def in_blocks(X, y, inducing, keep=True):
-    """X (N, d), y (N,) or None as a list of Rows; the first keep K, V, V W, up to KEEP_BYTES."""
+    """X (N, d) and y, (N,) or None, cut into a list of Rows.
+
+    keep: whether the first blocks cache K, V and V W, up to KEEP_BYTES in all.
+    """
     row_bytes = 3 * 8 * len(inducing[0])
 
     def block(at):
@@ -110,24 +113,29 @@ def in_blocks(X, y, inducing, keep=True):
 
 
 def add_up(f, items):
-    """The sum of f(*item) over items, entry by entry: numbers, arrays, or lists, which join."""
+    """The sum of f(*item) over items, entry by entry: numbers and arrays add, lists join."""
     def added_to(sums, part):
         return [a + b for a, b in zip(sums, part)]
     return reduce(added_to, (f(*item) for item in items))
 
 
 def numbered(f, pair):
-    """The number of an item and f of the item."""
+    """(number, f(item)) for a pair (number, item), so that results may arrive in any order."""
     number, item = pair
     return number, f(item)
 
 
 def total(over, f, blocks, *columns):
-    """The sum of f(rows, *its part of each column (N,)) over blocks, entry by entry; see add_up.
+    """The sum over blocks of f(rows, *columns of these rows), entry by entry; see add_up.
 
-    `over` gets about 4 sqrt(b) groups of the b blocks and may return them in any order: few sums
-    travel, and all are added in one order. ValueError where a group is lost or comes twice. Groups
-    and items are lists: Dask would call a tuple that begins with a function.
+        over      as map; may return results in any order
+        f         (Rows, (n,) of each column) -> tuple
+        blocks    list of Rows
+        columns   (N,) each, over all rows
+
+    `over` gets about 4 sqrt(b) groups of the b blocks, so few sums travel; they are always added in
+    the same order. Groups and items are lists: Dask would call a tuple that begins with a function.
+    ValueError if `over` loses a group or returns one twice.
     """
     items = [[rows, *(column[rows.at] for column in columns)] for rows in blocks]
     step = math.ceil(math.sqrt(len(items)) / 4)
@@ -144,7 +152,7 @@ def total(over, f, blocks, *columns):
 
 @in_doubles
 def block_features(X, Z, ln_theta, Linv, kernel):
-    """(K, V, ktilde) of some rows, and back of K = k(X, Z): `features` of pacgp_ref."""
+    """`features` of pacgp_ref.py for rows X (n, d): (K, V, ktilde), and back of K = k(X, Z)."""
     K, K_back = kernel(X, Z, ln_theta)
     V = K @ Linv.T
     ktilde = np.maximum(signal_variance(ln_theta) - row_dots(V, V), 0.0)
@@ -153,14 +161,14 @@ def block_features(X, Z, ln_theta, Linv, kernel):
 
 @in_doubles
 def at_rows(rows, m, W):
-    """V_i m and V_i W V_i of a block, in lists."""
+    """V_i m and V_i W V_i for the rows i of a block, as lists of one array (n,) for add_up."""
     (_, V, _), _ = rows.features()
     return [V @ m], [row_dots(V, rows.V_times(W))]
 
 
 @in_doubles
 def over_rows(rows, u, w):
-    """V^T u (M,), V^T diag(w) V (M, M) and the sum of w over a block."""
+    """V^T u (M,), V^T diag(w) V (M, M) and the sum of w over a block; u, w (n,)."""
     (_, V, _), _ = rows.features()
     return V.T @ u, weighted_gram(V, w), np.sum(w)
 
@@ -168,10 +176,15 @@ def over_rows(rows, u, w):
 def _gaussian(rows, m, S, ln_det_S, k, over=map):
     """(mean, var, KL), back of Q(f_M) = N(L m, L S L^T): R (9), (22), (23), (10).
 
-    rows: a list of Rows; mean, var (N,) there, var at least VAR_FLOOR k.
+    rows: a list of Rows; k = k(x, x); mean and var are (N,), var at least VAR_FLOOR k.
 
-    back(d_mean, d_var, d_KL), the VJP, returns d_m (M,), d_S (M, M) at fixed ln|S|, d_ln_det, d_var
-    (0 at the floor), gram = d_V^T V (M, M), and d_k, w.r.t. k(x, x) of all rows.
+    back(d_mean, d_var, d_KL), the VJP, returns
+        d_m        (M,)
+        d_S        (M, M), at fixed ln|S|
+        d_ln_det   w.r.t. ln|S|
+        d_var      (N,), 0 where var is at its floor
+        gram       d_V^T V (M, M)
+        d_k        w.r.t. k(x, x) of all rows
     """
     W = S - np.eye(len(m))
     floor = VAR_FLOOR * k
@@ -190,7 +203,10 @@ def _gaussian(rows, m, S, ln_det_S, k, over=map):
 
 @in_doubles
 def gaussian_d_V(rows, d_mean, d_var, m, W):
-    """d_V (n, M) of a block through (22), (23):  d_V_i = d_mean_i m + 2 d_var_i W V_i."""
+    """Derivative w.r.t. V (n, M) of a block, through mean (22) and variance (23).
+
+        d_V_i = d_mean_i m + 2 d_var_i W V_i,   W = S - I
+    """
     d_V = rows.V_times(W) * (2 * d_var)[:, None]
     d_V += np.outer(d_mean, m)
     return d_V
@@ -198,7 +214,10 @@ def gaussian_d_V(rows, d_mean, d_var, m, W):
 
 @in_doubles
 def block_sums(rows, sigma2, alpha):
-    """V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums over a block of ln D, y^2/D and ktilde."""
+    """Sums over a block that (11) needs, with D = alpha ktilde + sigma_n^2.
+
+    Returns V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums of ln D, y^2/D and ktilde as (3,).
+    """
     (_, V, ktilde), _ = rows.features()
     D = alpha * ktilde + sigma2
     scaled_V = V * (1 / np.sqrt(D))[:, None]
@@ -208,15 +227,16 @@ def block_sums(rows, sigma2, alpha):
 
 @in_doubles
 def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
-    """d_ln_theta, d_Z through K of a block; gram through ktilde; the sums of d_D and d_D ktilde.
+    """VJP of block_sums: d_ln_theta, d_Z through K; gram through ktilde; sums of d_D, d_D ktilde.
 
         D = alpha ktilde + sigma_n^2, ktilde = k - V V:
             d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
         A = sum V V^T/D, b = sum V y/D:
             d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
-    and gaussian_d_V, if d_marginals = d_mean, d_var are given. h: the derivative w.r.t. ln D_i and
-    w.r.t. y_i^2/D_i, as in (34). E = 2 d_A L^-1: the first term is V_i E/D_i in d_K, and
-    V_i d_A V_i = V_i E K_i/2.
+
+        d_marginals   d_mean, d_var (n,), or nothing: adds gaussian_d_V, for m and W, to d_V
+        h             derivative w.r.t. ln D_i and w.r.t. y_i^2/D_i, as in (34)
+        d_b, E        (M,); 2 d_A L^-1 (M, M): d_K begins with V_i E/D_i, V_i d_A V_i = V_i E K_i/2
     """
     (K, V, ktilde), K_back = rows.features()
     _, _, Linv, _ = rows.inducing
@@ -240,7 +260,7 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
 
 
 class DataSums(NamedTuple):
-    """What (11) needs from the data, and Q, which follows from it."""
+    """Sums over the data that (11) needs, and the posterior Q that follows from them."""
     rows: list              # of Rows
     sums: np.ndarray        # over rows, of ln D, y^2/D and ktilde
     posterior: SparsePosterior
@@ -250,12 +270,12 @@ class DataSums(NamedTuple):
 
 @in_doubles
 def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=map):
-    """DataSums of the Q given by the data, R (11), and back.
+    """DataSums of the posterior Q given by the data, R (11), and back.
 
-    back(d_A, d_b, h, d_k, gram, *d_marginals), the VJP, returns a dict of gradients w.r.t.
+    back(d_A, d_b, h, d_k, gram, *d_marginals), the VJP, returns a dict of derivatives w.r.t.
     ln_theta, ln_noise, Z and alpha:
         d_A, d_b         (M, M) symmetric, (M,)
-        h, d_marginals   as block_sums_back, which do not pass through A and b
+        h, d_marginals   as in block_sums_back: they do not pass through A and b
         d_k              w.r.t. k outside ktilde
         gram             the part of d_V^T V that does not pass through A and b
     """
@@ -284,7 +304,7 @@ def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=ma
 
 @in_doubles
 def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=map):
-    """sparse_gp of pacgp_ref."""
+    """sparse_gp of pacgp_ref.py in blocks of rows."""
     q, q_back = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
     k = signal_variance(ln_theta)
     values, values_back = _gaussian(q.rows, q.posterior.m, q.posterior.S, q.ln_det_S, k, over)
@@ -298,7 +318,7 @@ def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=
 
 @in_doubles
 def block_free_back(rows, d_mean, d_var, m, W):
-    """d_ln_theta, d_Z through K of a block, from d_mean, d_var of its marginals."""
+    """d_ln_theta, d_Z of a block for a free Q, through K; d_mean, d_var (n,): of marginals."""
     _, K_back = rows.features()
     _, _, Linv, _ = rows.inducing
     d_K = gaussian_d_V(rows, d_mean, d_var, m, W) @ Linv
@@ -308,7 +328,7 @@ def block_free_back(rows, d_mean, d_var, m, W):
 
 @in_doubles
 def free_in_blocks(X, Z, ln_theta, m, L_S, kernel=se_kernel, over=map):
-    """sparse_free of pacgp_ref."""
+    """sparse_free of pacgp_ref.py in blocks of rows."""
     k = signal_variance(ln_theta)
     Linv, Linv_back = inverse_cholesky(Z, ln_theta, kernel)
     rows = in_blocks(X, None, (Z, ln_theta, Linv, kernel))
@@ -330,10 +350,10 @@ def free_in_blocks(X, Z, ln_theta, m, L_S, kernel=se_kernel, over=map):
 
 @in_doubles
 def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, over=map):
-    """sparse_nll of pacgp_ref. In back, where t = 1,
+    """sparse_nll of pacgp_ref.py in blocks of rows.
 
-        sum ktilde = N k - sigma_n^2 tr A,
-    so that no derivative passes through ktilde.
+    For VFE `back` uses that sum ktilde = N k - sigma_n^2 tr A, so that no derivative passes
+    through ktilde.
     """
     alpha, t = SPARSE_NLL[kind]
     q, q_back = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
@@ -357,14 +377,14 @@ def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, ove
 
 @in_doubles
 def posterior_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=map):
-    """sparse_posterior of pacgp_ref."""
+    """sparse_posterior of pacgp_ref.py in blocks of rows."""
     q, _ = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
     return q.posterior
 
 
 @in_doubles
 def block_predict(rows, m, root):
-    """mean and var before the floor of a block, in lists."""
+    """Predictive mean and variance, not yet floored, as lists of one array (n,) for add_up."""
     (_, V, ktilde), _ = rows.features()
     U = V @ root.T
     return [V @ m], [ktilde + row_dots(U, U)]
@@ -372,7 +392,7 @@ def block_predict(rows, m, root):
 
 @in_doubles
 def predict_in_blocks(posterior, X_new, over=map):
-    """sparse_predict of pacgp_ref."""
+    """sparse_predict of pacgp_ref.py in blocks of rows."""
     Z, Linv, ln_theta, m, root, kernel = posterior
     rows = in_blocks(X_new, None, (Z, ln_theta, Linv, kernel), keep=False)
     mean, var = map(np.concatenate, total(over, partial(block_predict, m=m, root=root), rows))
@@ -380,16 +400,17 @@ def predict_in_blocks(posterior, X_new, over=map):
 
 
 def blocks(over=map):
-    """The Sparse that adds over blocks of rows by `over`, for fit and predict."""
+    """The Sparse that makes fit and predict work in blocks of rows; over: see total."""
     functions = (gp_in_blocks, free_in_blocks, nll_in_blocks, posterior_in_blocks,
                  predict_in_blocks)
     return Sparse(*(partial(f, over=over) for f in functions))
 
 
 def threads():
-    """A map with one thread per core of this process if BLAS has one thread; else map.
+    """A map with one thread per core of this process if BLAS has one thread; else the plain map.
 
-    Both at once are slower than either. The threads take over np.errstate of their caller.
+    Both kinds of threads at once are slower than either. These take over their caller's
+    np.errstate.
     """
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         return map

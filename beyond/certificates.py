@@ -35,15 +35,15 @@ LAMS = tuple(8.0 * 0.5**k for k in range(15))
 def draw_part(X, y, share, seed=0, groups=None):
     """Sorted indices of the rows of part one, which trains; the other rows certify.
 
-    They are drawn by a generator seeded by the SHA-256 digest of the table and of `seed`.
+    The generator that draws them is seeded by the SHA-256 digest of the table and of `seed`.
         X, y      (N, d), (N,): the table, of which each column is digested in the order of its rows
         share     in (0, 1): of the rows, or of the groups
         seed      choosing the best of several seeds voids the certificate
         groups    (N,): labels; all rows of a group are in one part
 
-    Of a column c the digest has w c/|c| in steps of SKETCH, w (N,) being irregular weights. All
-    entries count, but rounding does not: to move each by an ulp moves that number by about 1e-16,
-    across the end of a step once in a million columns. The unit of a column does not matter.
+    A column c enters the digest as w c/|c| in steps of SKETCH, with fixed irregular weights w (N,).
+    All entries count, but rounding does not: an ulp in each moves this number by about 1e-16, which
+    crosses the end of a step in one column of a million. The unit of a column does not matter.
 
     Assumption, the usual one about a hash: the rows are not a function of their own digest. Then,
     given the set of rows (or groups), all parts of one size are equally likely, whatever the order
@@ -72,14 +72,17 @@ def draw_part(X, y, share, seed=0, groups=None):
 
 
 def sketched(column, weights):
-    """The weighted sum of a column (N,) over its norm, in steps of SKETCH, an int; 0 of zeros."""
+    """The weighted sum w c/|c| of a column c (N,), an int in steps of SKETCH; 0 for zeros."""
     column = column / max(np.max(np.abs(column)), TINY)
     norm = max(np.linalg.norm(column), 1.0)              # below 1 only if rounding made the column
     return round(float(np.sum(weights * column) / norm / SKETCH))
 
 
 def check_part(rows, N):
-    """rows, the indices of part one of N, as an array; ValueError otherwise."""
+    """The row indices of part one as an array.
+
+    ValueError unless they increase, lie in 0 .. N - 1 and leave two rows in each part.
+    """
     rows = np.asarray(rows)
     whole = rows.ndim == 1 and rows.dtype.kind in "iu" and np.all(np.diff(rows) > 0)
     if not (whole and 2 <= len(rows) <= N - 2 and 0 <= rows[0] and rows[-1] < N):
@@ -89,7 +92,9 @@ def check_part(rows, N):
 
 
 def check_groups(groups, y):
-    """groups, (N,) or (N, 1), as an array of labels, one per entry of y (N,); ValueError otherwise.
+    """groups, (N,) or (N, 1), as an array of labels (N,).
+
+    ValueError unless there is one for each entry of y (N,), and none is missing.
     """
     labels = np.asarray(groups)
     labels = labels[:, 0] if labels.shape == (len(y), 1) else labels
@@ -103,10 +108,12 @@ def check_groups(groups, y):
 
 
 def binomial_bound(misses, n, delta):
-    """The largest p with P(Bin(n, p) <= misses) >= delta, rounded up; 1 if misses >= n.
+    """Upper confidence bound on the probability of a miss, given `misses` in n independent trials.
 
-    Langford 2005. P(Bin(n, p) <= k) is its last term times 1 + r_k + r_k r_(k-1) + ...,
-    r_j = j (1 - p)/((n - j + 1) p), all positive.
+        the largest p with P(Bin(n, p) <= misses) >= delta, rounded up; 1 if misses >= n
+    Langford 2005. It fails with probability at most delta. P(Bin(n, p) <= k) is its last term times
+    1 + r_k + r_k r_(k-1) + ..., r_j = j (1 - p)/((n - j + 1) p), all positive.
+    ValueError unless misses and n are whole and delta is in (0, 1].
     """
     if not (misses >= 0 and misses % 1 == 0 and n >= 1 and n % 1 == 0 and 0 < delta <= 1):
         raise ValueError("misses and n must be whole numbers, delta in (0, 1], "
@@ -135,14 +142,14 @@ def binomial_bound(misses, n, delta):
 
 
 def delta_each(delta, names):
-    """The share of delta of each of those certified, equal ones, so that all hold at once with
-    probability 1 - delta (union bound); names: of these.
+    """An equal share of delta for each certificate in `names`, so that all hold at once with
+    probability 1 - delta (union bound).
     """
     return delta / len(names)
 
 
 class Predictions(NamedTuple):
-    """What certify_predictions says of a model; of rows in groups, N and `missed` count groups."""
+    """Guarantees of certify_predictions; if rows come in groups, N and `missed` count groups."""
     bound: float               # on the probability that a new row misses
     missed: float              # the share of these rows that did
     half_width: float          # [y], inf if coverage needs more rows; None without coverage
@@ -150,17 +157,18 @@ class Predictions(NamedTuple):
 
 
 def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
-    """The Predictions of any model, by rows that chose nothing in it: in training, in the choice
-    of the model, of eps or of a step before it.
+    """The Predictions of any model: guarantees from its errors on rows that it has not seen.
 
+    These rows must have no part in training, in the choice of the model, of eps or of a step before
+    it.
         y, yhat   (n,): targets of those rows, drawn independently, and their predictions
         eps       [y]: a row misses if |y - yhat| > eps, as computed
         groups    (n,): labels; rows of a group may depend on each other, see held_out
         coverage  in (0, 1): at least this share of new y, or of groups whole, lies in
                   yhat -+ half_width
 
-    All that is said holds at once with probability 1 - delta: the bound, by risk_bound, and the
-    interval, by covering_score, get half of delta each.
+    Bound (risk_bound) and interval (covering_score) get half of delta each, and so hold together
+    with probability 1 - delta.
     """
     y = check_array("y", y, 1, copy=False)
     yhat = check_array("yhat", yhat, 1, copy=False)
@@ -178,11 +186,13 @@ def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
 
 
 def risk_bound(losses, delta, groups=None, zero_one=True):
-    """A bound that the risk exceeds with probability delta, the mean loss, and the number of rows.
+    """An upper confidence bound on the risk, the mean loss, and the number of rows (or groups).
 
-    losses (n,) in [0, 1], of rows that chose nothing; zero_one: whether each is 0 or 1. Then it is
-    the binomial_bound, else kl^-1(mean, ln(1/delta)/n). Of groups (n,), labels, each counts as
-    one, with its mean loss.
+        losses     (n,) in [0, 1], of rows that chose nothing in the model
+        groups     (n,): labels; each group counts as one, with its mean loss
+        zero_one   whether each loss is 0 or 1
+    The bound fails with probability delta. It is the binomial_bound if zero_one and without groups,
+    else kl^-1(mean, ln(1/delta)/n).
     """
     if groups is not None:
         _, number = np.unique(check_groups(groups, losses), return_inverse=True)
@@ -195,7 +205,7 @@ def risk_bound(losses, delta, groups=None, zero_one=True):
 
 
 def largest(scores, groups):
-    """The largest of the scores (n,) of each group; the scores themselves if groups is None."""
+    """The largest of the scores (n,) in each group; the scores themselves if groups is None."""
     if groups is None:
         return scores
     labels, number = np.unique(check_groups(groups, scores), return_inverse=True)
@@ -205,7 +215,7 @@ def largest(scores, groups):
 
 
 class HeldOut(NamedTuple):
-    """Bounds by rows that training did not see, on the true risk of Q and on that of its mean.
+    """Upper bounds on the true risk of Q and of its mean, from rows that training did not see.
 
     Each holds with probability 1 - delta. If rows come in groups, N counts groups, and the risk is
     that of a new group: the mean loss of its rows.
@@ -220,7 +230,7 @@ class HeldOut(NamedTuple):
 
 
 def enclosed_rows(fit, X, over, offset):
-    """mean, var (n,) at X (n, d) and their errors; arguments as held_out."""
+    """Predictive mean, var (n,) at X (n, d) and their rounding errors; arguments as held_out."""
     mean, var, mean_error, var_error = enclosed_at(fit.posterior, X, over)
     return mean, var, mean_error + 2 * ULP * offset, var_error
 
@@ -237,9 +247,8 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
     groups drawn independently are independent and in [0, 1], so kl^-1 holds with their number in
     place of n, whatever the rows of a group have in common.
 
-    offset: |middle|/unit, if y is (t - middle)/unit of a table's targets t, and the bounds are to
-    hold of the predictions middle + unit mean as rounded there: by ULP |middle|, which counts where
-    t is far from 0.
+    offset: |middle|/unit, if y is (t - middle)/unit for the targets t of a table. The bounds then
+    also cover the rounding of middle + unit mean, by ULP |middle|, which matters for t far from 0.
     """
     check_kind("fit", fit, (Fit, Certified), "fit")
     X, y = check_data(X, y, copy=False, d=fit.posterior.Z.shape[1])
@@ -263,10 +272,12 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
 
 
 def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=None, offset=0.0):
-    """|y - mean|/u of rows X (n, d), y (n,), rounded up; of groups, the largest of each.
+    """Conformal scores |y - mean|/u of rows X (n, d), y (n,), rounded up; of groups, the largest.
 
-    u = 1, or by_deviation the standard deviation of y that `fit` predicts, noise included, and at
-    least `least`. groups (n,): labels; offset: as held_out.
+        by_deviation   whether u is the standard deviation of y by `fit`, noise included; else u = 1
+        least          [y]: the least such deviation
+        groups         (n,): labels
+        over, offset   as held_out
     """
     mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
     scores = np.abs(y - mean) + mean_error
@@ -277,23 +288,24 @@ def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=N
 
 
 def covering_score(scores, coverage=0.95, delta=0.01):
-    """With confidence 1 - delta at least a share `coverage` of new scores is at most this one.
+    """With confidence 1 - delta, at least a share `coverage` of new scores is at most this value.
 
         the k-th smallest of scores (n,), k the least with P(Bin(n, coverage) >= k) <= delta
-    inf where no k in 1 .. n has that: where coverage^n > delta.
+    inf if there is no such k in 1 .. n, that is, if coverage^n > delta.
 
     Theorem (Vovk 2012; Park et al. 2020): let the scores and a new one be independent draws of one
     law F(t) = P(score <= t), which may have atoms. Then P(F(s_(k)) < coverage) <= delta.
     Proof. Let q be the least t with F(t) >= coverage, which exists because F is continuous from the
-    right. F(s_(k)) < coverage says s_(k) < q, that is, at least k of the n scores are below q. Each
-    is with probability p = P(score < q) <= coverage, by the choice of q. So the probability is
-    P(Bin(n, p) >= k), which grows with p, and is at most P(Bin(n, coverage) >= k) <= delta.
+    right. F(s_(k)) < coverage means s_(k) < q, i.e. at least k of the n scores are below q. Each
+    score is below q with probability p = P(score < q) <= coverage, by the choice of q. So the
+    probability is P(Bin(n, p) >= k), which grows with p, and is at most
+    P(Bin(n, coverage) >= k) <= delta.
 
-    Ties are safe: they can only make s_(k), and F there, larger. The score |y - mean|/u, u > 0, of
-    rows that mean and u owe nothing to gives intervals mean -+ u s_(k). Of groups drawn
-    independently the score is the largest of its rows: then a share of new groups lies whole within
-    its intervals. Two coverages, or an eps beside one, share delta.
-    k is n - m, m the most misses whose binomial_bound is at most 1 - coverage.
+    Ties are safe: they can only make s_(k), and F there, larger. Scores |y - mean|/u, u > 0, of
+    rows that trained neither mean nor u give the intervals mean -+ u s_(k). For groups drawn
+    independently, score each by its largest row: then a share of new groups lies whole within its
+    intervals. Two coverages, or an eps beside one, share delta. k is n - m, m the most misses whose
+    binomial_bound is at most 1 - coverage.
     """
     coverage = check_scalar("coverage", coverage, 0, 1)
     n = len(scores)
@@ -304,16 +316,21 @@ def covering_score(scores, coverage=0.95, delta=0.01):
 
 def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map, n_eps=1,
                     xi=False, rows=None, **settings):
-    """The Certified whose prior is a GP trained on a part of the rows, certified by the others.
+    """The Certified whose prior is a GP trained on part of the rows; the other rows certify it.
 
-    Ambroladze et al. 2007; Perez-Ortiz et al. 2021. Part one, the increasing indices `rows`, by
-    default draw_part(X, y, share, seed), trains theta, noise and Z by trained_part, which takes the
-    other arguments; theta stays as trained. The prior is the GP given part one; the posterior is
-    the GP given all rows, with the noise of the others times e^temper. The bound holds for all Q at
-    once, so it may choose temper; a large one leaves Q close to the prior.
+    Ambroladze et al. 2007; Perez-Ortiz et al. 2021.
+        X, y       (N, d), (N,): all rows
+        method     of METHODS, except the free form
+        rows       increasing indices of part one; default: draw_part(X, y, share, seed)
+        n_eps      number of values of eps that the bound holds for
+        settings   of trained_part, as the other arguments
+
+    Part one trains theta, noise and Z; theta stays as trained. The prior is the GP given part one;
+    the posterior is the GP given all rows, with the noise of the others times e^temper. The bound
+    holds for all Q at once, so it may choose temper; a large one leaves Q close to the prior.
 
     Anything else that the prior depends on, such as the scale and all settings, may depend on part
-    one alone. ValueError for bad input, and for the free form.
+    one alone. ValueError for bad input.
     """
     X, y = check_data(X, y, copy=False)
     family, _ = METHODS[check_choice("method", method, METHODS)]
@@ -346,7 +363,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
 # --- streams: an average over lam ----------------------------------------------------------------
 
 class Certificate(NamedTuple):
-    """On average over n data points the conditional risk is at most `bound`."""
+    """Upper bound on the conditional risk, averaged over the n data points of a stream so far."""
     bound: float               # in units of the loss
     loss: float                # mean loss
     KL: float                  # [nats] per point
@@ -356,13 +373,14 @@ class Certificate(NamedTuple):
 
 
 def certificate(loss_sum, KL, n, lams=LAMS, delta=0.05, K=1.0):
-    """The Certificate by a mixture over lams, fixed before the stream.
+    """The Certificate of a stream, which holds at all times at once and averages over the rate lam.
 
         bound = K max{p in [0, 1]: mean over lams of
                       exp(-lam loss_sum - KL - n ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
     It holds with probability at least 1 - delta for all n at once, and is rounded up. At one lam it
-    is never above L (9). Arguments and hypotheses as online_bound: whether a point opens a new
-    batch must be decided before the point is seen. LAMS is made for K = 1.
+    is never above L (9). lams: rates fixed before the stream; LAMS is made for K = 1. Other
+    arguments and hypotheses as online_bound: whether a point opens a new batch must be decided
+    before the point is seen.
 
     Proof (Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023). Let c = 1 - exp(-lam K), and
     r_j(h) the risk of h at point j given all points before j, those of its own batch included,

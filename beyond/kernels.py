@@ -4,9 +4,9 @@ A new kernel is one function, with k(x, x) = exp(ln_theta[-1]) for every x and a
 (see start_of of pacgp_ref.py), and one row of KERNELS: fits, streams, programs and saved models
 then take it.
 
-Errors of an entry of k(X1, X2, ln_theta, by_differences=True) are in ulp of k(x, x), u = 2^-53.
-Each function below derives its own, to first order in u, from errors of 1 u for + - * / and square
-roots and 2 u for exp, cos and sin. The argument of exp is rounded as well: ln sigma_s^2 counts.
+Rounding errors of an entry of k(X1, X2, ln_theta, by_differences=True) are in ulp of k(x, x), u =
+2^-53. Each function below derives its own, to first order in u, from errors of 1 u for + - * / and
+square roots and 2 u for exp, cos and sin. The argument of exp is rounded too, hence |ln sigma_s^2|.
 """
 from typing import Callable, NamedTuple
 
@@ -18,7 +18,7 @@ from online import spectral_mixture, waves
 
 
 class Kernel(NamedTuple):
-    """A row of KERNELS."""
+    """A kernel that can be certified, a row of KERNELS."""
     function: Callable         # as se_kernel
     ulps: Callable             # (X1, X2, ln_theta) -> largest error of an entry, in ulp of k(x, x)
     names: Callable            # (d, ard) -> names of exp(ln_theta), of a mixture those of a row:
@@ -27,19 +27,21 @@ class Kernel(NamedTuple):
 
 @in_doubles
 def se_ulps(X1, X2, ln_theta):
-    """d + 8 + |ln sigma_s^2| for the SE kernel, with either number of lengthscales.
+    """Rounding error of the SE kernel in ulp: d + 8 + |ln sigma_s^2|, with one lengthscale or d.
 
-    A difference over l errs by 4 u: 1 for the difference, 2 for exp(-ln l^2/2), 1 for the product.
-    So its square errs by 9 u, and t = r^2/2 by d + 8. Since t exp(-t) <= 0.37 this moves K by 0.37
-    (d + 8) u, the rounding of ln sigma_s^2 - t by at most max(1, |ln sigma_s^2|) u, exp by 2 u.
+    (x1 - x2)/l errs by 4 u: 1 for the difference, 2 for exp(-ln l^2/2), 1 for the product. So its
+    square errs by 9 u, and t = r^2/2 by d + 8. Since t exp(-t) <= 0.37 this moves K by 0.37 (d + 8)
+    u; the rounding of ln sigma_s^2 - t moves it by at most max(1, |ln sigma_s^2|) u, and exp by 2
+    u.
     """
     return X1.shape[1] + 8 + abs(ln_theta[-1])
 
 
 @in_doubles
 def matern_ulps(X1, X2, ln_theta):
-    """d + 10 + |ln sigma_s^2| for the Matern kernels K = sigma_s^2 p(u) exp(-u), u = a r.
+    """Rounding error of the Matern kernels K = sigma_s^2 p(u) exp(-u), u = a r, in ulp:
 
+        d + 10 + |ln sigma_s^2|
     As r^2/2 in se_ulps, t errs by d + 8 ulp, u^2 by d + 9, u by (d + 9)/2 and a root. Then
 
                                                          Matern 3/2      Matern 5/2
@@ -54,8 +56,9 @@ def matern_ulps(X1, X2, ln_theta):
 
 @in_doubles
 def periodic_ulps(X1, X2, ln_theta):
-    """2 d + 8 + |ln sigma_s^2| + 0.61 |h/l| for the periodic kernel, h_k = 6 (|a1_k| + |a2_k|) + 6.
+    """Rounding error of the periodic kernel in ulp, where h_k = 6 (|a1_k| + |a2_k|) + 6:
 
+        2 d + 8 + |ln sigma_s^2| + 0.61 |h/l|
     It is the SE kernel of the 2 d inputs cos a, sin a, a = 2 pi (x - c)/p. An angle, of size |a1_k|
     or |a2_k|, errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle moves by
     that and by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in each dimension, r by |h/l| u, and
@@ -72,10 +75,11 @@ def periodic_ulps(X1, X2, ln_theta):
 
 @in_doubles
 def mixture_ulps(X1, X2, ln_theta):
-    """4 d + Q + 8 + 6 sum_k max|a_k| + |ln w| for a mixture of Q components, a = 2 pi mu (x1 - x2).
+    """Rounding error of a spectral mixture of Q components in ulp: the largest, over components, of
 
-    For the component where it is largest. Added to its se_ulps: cos a_k, since an angle errs by
-    6 ulp of itself and cos by 2; d products; the sum of Q components.
+        d + 8 + |ln w|               the Gaussian factor, see se_ulps
+        + sum_k (6 max|a_k| + 2)     cos a_k: a = 2 pi mu (x1 - x2) errs by 6 ulp of a, cos by 2
+        + d + Q                      the product of the factors, and the sum of the components
     """
     Q = len(ln_theta)
     d = X1.shape[1]
@@ -90,17 +94,17 @@ def of_columns(name, d):
 
 
 def names_theta(d, ard=False):
-    """Names of the SE kernel, with one lengthscale or d."""
+    """Names of the parameters of an SE or Matern kernel, with one lengthscale or (ard) d."""
     return [*of_columns("lengthscale l", d if ard else 1), "signal"]
 
 
 def names_periodic(d, ard=True):
-    """Names of the periodic kernel, which always has d lengthscales."""
+    """Names of the parameters of the periodic kernel, which always has d lengthscales."""
     return [*of_columns("lengthscale l", d), *of_columns("period p", d), "signal"]
 
 
 def names_mixture(d, ard=True):
-    """Names of each row of a mixture's ln_theta."""
+    """Names of the parameters of one component, a row of the mixture's ln_theta."""
     return [*of_columns("frequency mu", d), *of_columns("lengthscale l", d), "signal"]
 
 
@@ -114,7 +118,7 @@ KERNELS = {            # name -> Kernel
 
 
 def kernel_row(kernel):
-    """The row of KERNELS of this function; ValueError if there is none."""
+    """The row of KERNELS of a kernel function; ValueError if there is none."""
     for row in KERNELS.values():
         if kernel is row.function:
             return row
@@ -124,13 +128,16 @@ def kernel_row(kernel):
 
 @in_doubles
 def exact_kernel(kernel, X1, X2, ln_theta):
-    """K (N1, N2) of a kernel in KERNELS, by differences, and the error of its entries in ulp."""
+    """K (N1, N2) of a kernel in KERNELS, from input differences, and the error of an entry."""
     K, _ = kernel(X1, X2, ln_theta, by_differences=True)
     return K, kernel_row(kernel).ulps(X1, X2, ln_theta)
 
 
 def check_digits(M, ulps):
-    """ValueError if rounding of k(Z, Z), M inducing inputs, may be as large as the jitter."""
+    """ValueError if rounding may change K_MM, of M inducing inputs, by as much as the jitter.
+
+    ulps: error of an entry of K_MM, in ulp of k(x, x).
+    """
     if 4 * M * ULP * ulps > JITTER:
         raise ValueError("periods or waves are too short, or the inputs too wide, for the kernel "
                          "to keep its digits")

@@ -1,15 +1,15 @@
-"""What rounding may do to a certificate: marginals, KL and bounds, never below the true ones.
+"""Certificates that rounding cannot break: KL, risk and bounds that are never below the exact ones.
 
-In pacgp_ref.fit B is R (5), in doubles. `strict(fit, X, y)` is the same Fit with R_S, KL and bounds
-rounded up; the command line prints it, and docs/trust.md#certificates says by how much the
-two differ. Not in the papers.
+In pacgp_ref.fit the bound B, R (5), is computed in doubles. `strict(fit, X, y)` is the same Fit
+with R_S, KL and bounds rounded up; the command line prints it, and docs/trust.md#certificates says
+by how much the two differ. Not in the papers.
 
 A certificate is about the Q that is stored, however it was found: a StoredPosterior, and sigma_n^2
-for the full GP. So only the evaluation of KL and
-marginals is rounded. An entry of k(x, Z) errs by at most e ulp of k(x, x); beyond/kernels.py gives
-e. A sum of n products errs by at most n ulp of the sum of their sizes; so do a factor L, as an
-error of L L^T, and L^-1, as an error of L^-1 L (Higham 2002, Ch. 3, 8, 10). Here each error has the
-worst sign, to first order, and 4 (n + e) ulp cover up to four of them in a row.
+for the full GP. So only the evaluation of its KL and marginals can err. An entry of k(x, Z) errs by
+at most e ulp of k(x, x); beyond/kernels.py gives e. A sum of n products errs by at most n ulp of
+the sum of their sizes; so do a factor L, as an error of L L^T, and L^-1, as an error of L^-1 L
+(Higham 2002, Ch. 3, 8, 10). Each error is given its worst sign, to first order, and 4 (n + e) ulp
+cover up to four of them in a row.
 """
 import math
 from functools import partial
@@ -37,7 +37,7 @@ AT_SHARE = {
 
 
 class Enclosed(NamedTuple):
-    """Marginals and KL of a stored posterior, and how far rounding may have moved them."""
+    """Marginals and KL of a stored posterior, with bounds on their rounding errors."""
     posterior: StoredPosterior
     mean: np.ndarray           # (N,) [y]
     var: np.ndarray            # (N,) [y^2]
@@ -51,13 +51,14 @@ class Enclosed(NamedTuple):
 
 @in_doubles
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
-    """Three tuples, for any kernel matrix: (Linv, m) as stored; var and KL by R (6), (8); the
-    rounding errors of var and KL.
+    """Variances and KL of a full GP and their rounding errors, from any kernel matrix K (N, N).
+
+    Returns three tuples: (Linv, m), to be stored; (var, KL) by R (6), (8); their rounding errors.
 
         mean = K a, a = L^-T m,   var = sigma^2 - sigma^4 diag(K_y^-1),   K_y = K + sigma^2 I,
         KL = (ln|K_y| - N ln sigma^2 - N + sigma^2 tr K_y^-1 + a^T K a)/2
-    where a need not be K_y^-1 y to the last digit.
-        K_error [y^2]   error of an entry of K (N, N)
+    which holds also for an a that is not K_y^-1 y to the last digit.
+        K_error [y^2]   error of an entry of K
         unit            relative error of a sum
 
     Errors E of K_y and of its factor, entry by entry, reach the results as K_y^-1 E K_y^-1; errors
@@ -93,11 +94,13 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
 
 @in_doubles
 def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
-    """The Enclosed full GP of the stored arrays that predict, at the rows X (n, d) that certify.
+    """The Enclosed full GP of a StoredPosterior, at the rows X (n, d) that certify.
 
-    The variance that they predict need not be `var`, that of (6), since L^-1 is rounded: var_error
-    covers both. dQ/dP is N(y | f, sigma^2) up to a constant, so that to first order KL moves by
-    -sum dvar/(2 sigma^2).
+        var, KL   (n,) [y^2], [nats]: by (6) and (8), from enclosed_gaussian, as are their errors
+
+    The stored arrays predict another variance, since L^-1 is rounded: the errors returned cover
+    both. dQ/dP is N(y | f, sigma^2) up to a constant, so to first order KL moves by -sum dvar/(2
+    sigma^2).
     """
     mean, stored_var, mean_error, stored_error = enclosed_at(posterior, X)
     off = stored_error + np.abs(stored_var - var)
@@ -108,7 +111,7 @@ def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
 
 @in_doubles
 def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
-    """The Enclosed posterior of the full GP; R (6), (8)."""
+    """The Enclosed posterior of the full GP at its own data X (N, d), y (N,); R (6), (8)."""
     k = signal_variance(ln_theta)
     K, ulps = exact_kernel(kernel, X, X, ln_theta)
     unit = 4 * ULP * (ulps + len(y))
@@ -119,14 +122,14 @@ def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
 
 @in_doubles
 def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kernel):
-    """The Enclosed posterior at X (n, d) of the full GP given two parts of the data.
+    """The Enclosed posterior at X (n, d) of a full GP given both (X1, y1) and (X, y).
 
-    Its prior, to which KL is measured, is the GP given (X1, y1) alone:
+    KL is measured from the GP given (X1, y1) alone, the prior P:
         V = k(X, X1) L1^-T:   P = N(V m1, K), K = k(X, X) - V V^T;
         Q by (6), (8) for K and y - V m1, noise e^temper sigma_n^2
 
-    The block -L2^-1 V L1^-1 of the stored L^-1 is rounded again. That moves Q's mean at X, and KL
-    by a = L2^-T m2 times as much: dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
+    Storing L^-1 rounds its block -L2^-1 V L1^-1 once more. That moves the mean of Q at X, and KL by
+    a = L2^-T m2 times as much: dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
     """
     n = len(X)
     n1 = len(X1)
@@ -163,11 +166,12 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
 
 @in_doubles
 def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=map):
-    """The Enclosed posterior q(f_M) = N(L m, L S L^T), S = root^T root; R (9), (10), (22), (23).
+    """The Enclosed posterior of a sparse GP at X (N, d); R (9), (10), (22), (23).
 
-    root (M, M) is triangular. Under P the inducing variables have the covariance L L^T, L^-1 as
-    stored. prior = (m1, root1): under P they are N(L m1, L root1^T root1 L^T) instead, and (m,
-    root) is Q in the coordinates where P is N(0, I).
+        q(f_M) = N(L m, L S L^T), S = root^T root, root (M, M) triangular
+    Under the prior P the inducing variables are N(0, L L^T), with L^-1 as stored; with prior =
+    (m1, root1) they are N(L m1, L root1^T root1 L^T) instead, and (m, root) is Q in the coordinates
+    where P is N(0, I).
     """
     M = len(Z)
     k = signal_variance(ln_theta)
@@ -197,7 +201,7 @@ def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=
 @in_doubles
 def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, kernel=se_kernel,
                           over=map):
-    """As enclosed_full_given for the sparse GP, both parts by (11).
+    """enclosed_full_given for the sparse GP: both parts enter by (11).
 
     P is N(m1, S1) in the whitened coordinates of Z:
         S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,
@@ -220,7 +224,7 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ke
 
 @in_doubles
 def enclosed_at(posterior, X, over=map):
-    """mean, var and their errors (n,) of a StoredPosterior at X (n, d), in blocks."""
+    """Predictive mean, var and their rounding errors (n,) of a StoredPosterior at X (n, d)."""
     Z, Linv, ln_theta, m, root, kernel = posterior
     blocks = in_blocks(X, None, (Z, ln_theta, Linv, kernel), keep=False)
     parts = total(over, partial(block_enclosed, m=m, root=root), blocks)
@@ -229,7 +233,7 @@ def enclosed_at(posterior, X, over=map):
 
 @in_doubles
 def block_enclosed(rows, m, root):
-    """enclosed_marginals of a block, in lists."""
+    """enclosed_marginals of a block of Rows, as lists of one array (n,) for add_up."""
     Z, ln_theta, Linv, kernel = rows.inducing
     K, ulps = exact_kernel(kernel, rows.X, Z, ln_theta)
     k = signal_variance(ln_theta)
@@ -238,10 +242,11 @@ def block_enclosed(rows, m, root):
 
 @in_doubles
 def enclosed_marginals(K, Linv, k, m, root, ulps):
-    """mean, var of rows whose K = k(x, Z) errs by `ulps` ulp, and their rounding errors; (n,) each.
+    """Predictive mean, var (n,) and their rounding errors, as two more (n,).
 
         V = K L^-T, U = V root^T, mean = V m, var = k - V V + U U
     V_ij errs by unit k |row j of L^-1|_1 and U_ij, by its own sum, by unit |V_i| |row j of root|.
+        K      (n, M): k(x, Z), which errs by `ulps` ulp of k = k(x, x) in each entry
     """
     unit = 4 * ULP * (ulps + len(m))
     V = K @ Linv.T
@@ -265,9 +270,9 @@ def enclosed_marginals(K, Linv, k, m, root, ulps):
 
 @in_doubles
 def farthest_mean(y, enclosed):
-    """The mean (n,) [y] farthest from y that rounding of an Enclosed posterior allows.
+    """The mean (n,) [y] farthest from y that rounding allows an Enclosed posterior.
 
-    The differences of mean and y are rounded as well.
+    The subtraction of mean and y is rounded as well.
     """
     mean = enclosed.mean
     check_shapes("y and mean", y, mean)
@@ -277,10 +282,10 @@ def farthest_mean(y, enclosed):
 
 @in_doubles
 def losses_of_mean(y, enclosed, eps, loss):
-    """The loss (n,) of the mean of an Enclosed posterior, not of a draw, rounded up.
+    """The loss (n,), rounded up, of predicting by the mean of an Enclosed posterior, not by a draw.
 
     R (18)-(21) at the farthest mean: each loss grows with its distance from y. A miss counts 1,
-    however narrow, since no variance smooths it.
+    however narrow: no variance smooths it.
     """
     off = np.abs(farthest_mean(y, enclosed) - y)
     goal = np.nextafter(eps * (np.abs(y) if loss in RELATIVE_LOSSES else 1.0), 0.0)
@@ -294,8 +299,7 @@ def losses_of_mean(y, enclosed, eps, loss):
 
 @in_doubles
 def risk_from_above(y, enclosed, eps, loss, floor):
-    """R_S(Q) of an Enclosed posterior, rounded up: each loss at the worst mean and variance that
-    rounding allows.
+    """R_S(Q) of an Enclosed posterior, rounded up: expected losses at the worst mean and variance.
 
     Every expected loss here grows with |mean - y| and falls with eps. Over a short interval of
     variances it is largest at an end, except the clipped square, which grows by at most 1/eps^2
@@ -332,10 +336,10 @@ def KL_from_above(KL, error):
 
 
 class Certified(NamedTuple):
-    """A Fit whose certificate is never below that of the posterior that it stores.
+    """A Fit with R_S, KL and bounds rounded up: never below those of the posterior that it stores.
 
-    Its theta is on the grid if prior_rows = 0. Else it is as trained, the penalty has no ln|Theta|,
-    and Z of a full GP begins with the rows that chose the prior.
+    If prior_rows = 0, theta is on the grid. Otherwise theta is as trained, the penalty has no
+    ln|Theta|, and Z of a full GP begins with the rows that chose the prior.
     """
     fit: Fit                   # R_S, KL, bound and pinsker rounded up, on N rows
     prior_rows: int = 0        # rows that chose the prior and are not among the N: 0 in the paper
@@ -351,7 +355,7 @@ class Certified(NamedTuple):
 
 @in_doubles
 def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
-    """The Certified Fit of an Enclosed posterior: R_S, KL and bounds, rounded up, on targets y."""
+    """The Certified of a Fit, by an Enclosed posterior: R_S, KL, bounds rounded up; y (N,)."""
     floor = VAR_FLOOR**2 * signal_variance(enclosed.posterior.ln_theta)
     R_S = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
     KL = KL_from_above(enclosed.KL, enclosed.KL_error)
@@ -364,10 +368,9 @@ def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
 
 @in_doubles
 def strict(fit, X, y, over=map):
-    """The Certified of a Fit: its numbers are never below those of the posterior that it stores.
+    """The Certified of a Fit: R_S, KL and bounds, each rounded up by the error of its evaluation.
 
-    X (N, d), y (N,): the data that `fit` was given. Each number is rounded up by the largest error
-    of its evaluation. A Certified is returned as it is.
+    X (N, d), y (N,): the data that `fit` was given. A Certified is returned as it is.
     """
     if getattr(fit, "_fields", ()) == Certified._fields:
         return fit

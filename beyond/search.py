@@ -1,10 +1,11 @@
 """Training from several starts, in blocks of rows: what the programs use.
 
-pacgp_ref.fit is the paper's: one search from one start, for one parametrisation of the kernel. Here
-several starts race for RACE evaluations, and the best goes on; a bound begins at the paper's start
-and at the likelihood's optimum; many rows begin with a part of them. Any start may depend on the
-data: the certificate holds for every Q at once. Rows that certify nothing may choose more: the box,
-the kernel, and whether far targets are cut. Not in the papers.
+pacgp_ref.fit is the paper's: one optimisation from one start, with one parametrisation of the
+kernel. Here several starts race for RACE evaluations, and the best goes on; a bound starts from the
+paper's start and from the optimum of the likelihood; a large table first trains on part of its
+rows. Any start may depend on the data: the certificate holds for every Q at once. Rows that certify
+nothing may also choose the box of theta, the kernel, and whether outlying targets are clipped. Not
+in the papers.
 """
 import math
 import warnings
@@ -27,12 +28,12 @@ RACE = 20
 FEW = 500
 LAST_EVALS = 30
 LAST_ROWS = 5_000_000
-# The box and steps of theta where no grid is paid for: a linear target needs long lengthscales.
+# Box and steps of theta for rows that certify nothing: a linear target needs long lengthscales.
 WIDE = (16.0, 3200)
-# With fewer rows per column ARD fits the noise by it: then it stays in the paper's box.
+# With fewer rows per column ARD would use that box to fit noise: it gets the paper's.
 ROWS_PER_COLUMN = 10
-# A kernel rougher than SE is taken for more than STRONG nats, evidence of 20 to 1: functions that
-# are rough leave Q more variance, for which B pays.
+# A kernel rougher than SE must be better by STRONG nats, evidence of 20 to 1: rough functions leave
+# Q more variance, which raises B.
 ROUGHER = (matern52, matern32)
 STRONG = 3.0
 # Targets farther from the median, in deviations by the median absolute one, may be cut.
@@ -42,15 +43,15 @@ FAR = 4.0
 # --- one search, and several ---------------------------------------------------------------------
 
 def start_for(kernel, start_theta=None, **settings):
-    """start_theta of the settings, or the kernel's own start."""
+    """A function (d, ard) -> ln_theta: start_theta of the settings, or the kernel's own start."""
     return start_theta or partial(start_of, kernel)
 
 
 def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
-    """The Fit of one search from the dict x of parameters, in blocks, without its warnings.
+    """The Fit of one optimisation from the dict x of parameters, in blocks, without its warnings.
 
-    By default theta has the box of rows that certify nothing. Below, `run` is this function with
-    all but the first three arguments.
+    By default theta has the wide box of rows that certify nothing. In the functions below, `run` is
+    this one with all arguments but x, kernel and ard filled in.
     """
     few = ard and len(X) < ROWS_PER_COLUMN * X.shape[1]
     settings = dict(grid=GRID if few else WIDE) | settings
@@ -61,25 +62,25 @@ def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
 
 
 def parametrisations(d, start_theta, ard):
-    """What `ard` of fit may be for d columns, where None leaves it open."""
+    """The values of `ard` to try with d inputs: both for None, unless the kernel has only one."""
     if len(start_theta(d, False)) == len(start_theta(d, True)):
         return [True]
     return [False, True] if ard is None else [ard]
 
 
 def end_of(found, settings):
-    """(x, kernel, ard) that go on from a Fit."""
+    """(x, kernel, ard) of a Fit's optimum, from which another optimisation may start."""
     with_ard = start_for(found.kernel, **settings)(found.Z.shape[1], True)
     return found.optimum.x, found.kernel, len(found.ln_theta) == len(with_ard)
 
 
 def objective_of(found):
-    """What a Fit has minimised, and STRONG for a rougher kernel."""
+    """The minimum that a Fit has reached, plus STRONG nats for a kernel rougher than SE."""
     return found.optimum.f + STRONG * (found.kernel in ROUGHER)
 
 
 def left_out(found, y):
-    """mean and sd (N,) of each row by all others, noise included, of a full GP that y (N,) gave.
+    """Leave-one-out mean and sd (N,) of a full GP that was trained on y (N,), noise included.
 
         sd^2 = 1/diag K_y^-1,   mean = y - sd^2 K_y^-1 y,   K_y = K + sigma_n^2 I
     Rasmussen & Williams 2006, Eqs. (5.10) to (5.12).
@@ -90,11 +91,12 @@ def left_out(found, y):
 
 
 def criterion(found, trained, y):
-    """What chooses the parametrisation, the lower the better: the leave-one-out error.
+    """Criterion for the choice between one lengthscale and one per input; the lower, the better.
 
-    That is the mean square of y (N,) less left_out; trained (N,): the targets that gave `found`.
-    Of a sparse GP -ln p(y), and ln(N)/2 nats for each |ln theta| below the largest, since those at
-    the end of the box do not count; Schwarz 1978.
+    Full GP: the mean squared leave-one-out error against y (N,). Sparse GP: BIC (Schwarz 1978),
+        -ln p(y) + ln(N)/2 x (number of ln_theta below the largest in size)
+    since those of the largest |ln theta| count as at the edge of the box.
+        trained   (N,): the targets that gave `found`, which may be clipped
     """
     family, _ = METHODS[found.method]
     if not FAMILIES[family].inducing:
@@ -105,15 +107,17 @@ def criterion(found, trained, y):
 
 
 def limited(run, evals):
-    """run with at most so many evaluations."""
+    """run with at most `evals` evaluations, or fewer if its max_evals says so."""
     asked = check_count("max_evals", run.keywords.get("max_evals", evals))
     return partial(run, max_evals=min(evals, asked))
 
 
 def race(run, starts, trained=()):
-    """The Fit that goes on from the best of `starts`, (x, kernel, ard), after RACE evaluations.
+    """The Fit trained from several starts: after RACE evaluations each, the best goes on alone.
 
-    trained: Fits that compete with them.
+        run       see leg
+        starts    list of (x, kernel, ard)
+        trained   Fits that compete with them
     """
     fits = [*trained, *(limited(run, RACE)(*start) for start in starts)]
     best = min(fits, key=objective_of)
@@ -121,7 +125,7 @@ def race(run, starts, trained=()):
 
 
 def likelihood_fits(run, kernel, ards):
-    """The Fits of a likelihood, one for each parametrisation, each the best from STARTS."""
+    """Fits by the marginal likelihood, one per value of ard in ards, each the best from STARTS."""
     d = run.keywords["X"].shape[1]
     found = []
     for ard in ards:
@@ -135,10 +139,11 @@ def likelihood_fits(run, kernel, ards):
 
 
 def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, **settings):
-    """The best Fit of some kernels and parametrisations; arguments as multistart_fit.
+    """The best Fit over kernels, a list of functions, and ards, values of ard.
 
-    The first kernel chooses the parametrisation, in which the others start where it ends; a bound
-    takes the first alone. With a start or a batch there is one search.
+    The first kernel decides between one lengthscale and one per input; the others start from its
+    optimum. For a bound only the first kernel is tried. If a start or a batch size is given there
+    is one optimisation, of the first of each. Other arguments as multistart_fit.
     """
     family, objective = METHODS[method]
     family = FAMILIES[family]
@@ -174,14 +179,15 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
 
 
 def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel, **settings):
-    """A Fit as pacgp_ref.fit, whose arguments these are, from several starts and in blocks.
+    """A Fit as by pacgp_ref.fit, whose arguments these are, from several starts and in blocks.
 
-    last_evals: most evaluations that start from the optimum of a part; None: LAST_EVALS, or, if
-    more, as many as see LAST_ROWS. over: map, or what works like it: the sums over blocks of rows
-    by a pool's or an engine's map, docs/scale.md#threads-and-machines. Rows in memory-mapped files
-    are read where they are used; the files must stay as they are. seed also draws the parts of the
-    rows; callback is called in each of the searches, and a true result ends that one. start: of one
-    search.
+        last_evals   most evaluations on all rows after training on part of them; None: LAST_EVALS
+                     or, if more, as many as see LAST_ROWS rows in all
+        over         map, or the map of a pool or an engine: docs/scale.md#threads-and-machines
+        seed         also draws the part of the rows
+        callback     called in each optimisation; a true result ends that one
+        start        of a single one
+    Rows in memory-mapped files are read where they are used; the files must stay as they are.
     """
     X, y = check_data(X, y, copy=False)
     ards = parametrisations(X.shape[1], start_for(kernel, **settings), ard)
@@ -191,10 +197,11 @@ def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel
 
 def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, grid=GRID,
               **settings):
-    """The Fit with the paper's certificate, in blocks; ard = None: the better of two. kernel: SE.
+    """The Fit with the paper's certificate, in blocks; by default with an SE kernel.
 
+    ard = None: the better of one lengthscale and one per input.
     Theorem: with theta in the union of two grids, each theta of grid i having p_theta =
-    1/(2 |Theta_i|), (4) holds for all theta and Q at once. So ln 2 is paid, as by n_eps.
+    1/(2 |Theta_i|), (4) holds for all theta and Q at once. So it adds ln 2 to the penalty.
     """
     X, y = check_data(X, y, copy=False)
     kernel = kernel or se_kernel
@@ -205,9 +212,10 @@ def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, 
 # --- rows that certify nothing -------------------------------------------------------------------
 
 def cut(y):
-    """Targets y (N,), those farther than FAR deviations from the median at that distance.
+    """Targets y (N,) with outliers clipped to FAR deviations from the median.
 
-    A deviation is 1.4826 times the median absolute one, as of a normal law; y itself if it is 0.
+    A deviation is 1.4826 times the median absolute deviation, which estimates the standard
+    deviation of a normal law; where it is 0, y is returned.
     """
     middle = np.median(y)
     far = FAR * 1.4826 * np.median(np.abs(y - middle))
@@ -215,12 +223,14 @@ def cut(y):
 
 
 def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settings):
-    """A Fit of rows that certify nothing, in blocks, and the targets (N,) that give it.
+    """The Fit of rows that certify nothing, in blocks, and the targets (N,) it was trained on.
 
-    ard = None: by criterion; kernel = None: by the likelihood; a full GP is trained by cut(y) where
-    that has the lower leave-one-out error, of y itself.
-    Theorem: given these rows the prior, or what is tested, is fixed, whatever chose it. The other
-    rows are independent of them, so that starts, kernel, box and targets cost nothing.
+        ard      None: one lengthscale or one per input, by `criterion`
+        kernel   None: SE, or a rougher one, by the likelihood
+    A full GP is trained on cut(y) if that has the lower leave-one-out error, else on y.
+    Theorem: given these rows, the prior, or the fit to be tested, is fixed, whatever chose it. The
+    other rows are independent of them, so the choice of start, kernel, box and targets costs
+    nothing.
     """
     X, y = check_data(X, y, copy=False)
     _, objective = METHODS[method]

@@ -1,13 +1,13 @@
 """A Gaussian process that learns from a stream, with three certificates that hold at every row.
 
 O-PACGP as Liu et al. (2022) publish it is `online.stream`; its number is no bound. Here the KL is
-paid before kernel, noise and scale move, so that the certificates hold: `begin` takes the first
-rows, `step` a batch, `forecast` predicts, `certificates` says what is certified. Symbols are those
-of online.py; beside them stand
+counted before kernel, noise and scale change, so that the certificates hold: `begin` takes the
+first rows, `step` a batch, `forecast` predicts, `certificates` returns the bounds. Symbols are
+those of online.py, and
 
     code            meaning, unit
     settings        what is declared before the stream, a Settings
-    learner         all that is carried from batch to batch, a Learner
+    learner         the state carried from batch to batch, a Learner
     ledger          sums over the rows that count, a Ledger
     old, new, Q     P_i; the posterior after the batch; Q_i as counted for it; in scaled units
     middle, unit    mean and standard deviation of the targets learnt so far [y]: y = middle +
@@ -31,10 +31,10 @@ from beyond.rounding import (Enclosed, KL_from_above, enclosed_marginals, losses
                              risk_from_above)
 
 
-# How many times farther than is usual an outlier is, which is not learnt from.
+# An outlier, which is not learnt, is farther off than is usual by more than this factor.
 FAR = 10
-# In how many units of an input its changes say that it wakes. Independent ones of a uniform law do
-# not exceed 3.5 deviations.
+# An input wakes when its changes exceed this many of its units. Changes between independent uniform
+# inputs stay below 3.5 deviations.
 WAKES = 4
 # Steps of Adam on the first rows, and where an input wakes.
 PRETRAIN = 50
@@ -47,27 +47,28 @@ LEARN = ("window", "nothing")
 # --- what is declared, and what is carried -------------------------------------------------------
 
 class Settings(NamedTuple):
-    """What is declared before the stream: of several choices tried on one, the best is not
-    certified."""
+    """What is declared before the stream. The best of several choices tried on one stream is not
+    certified.
+    """
     eps: float = 0.6           # tolerance of the loss, in units of `unit`
     loss: str = "01"           # "01", "square" or "exp"
     delta: float = 0.05        # probability that any of the three certificates ever fails
     lams: tuple = LAMS         # rates that the bound averages over, with equal weights
     M: int = 50                # inducing inputs at most
-    discard: str = "redundant" # which of more go: the most redundant, the "oldest" (for a clock),
+    discard: str = "redundant" # what to drop above M: the most redundant, the "oldest" (a clock),
                                # or "auto": the oldest while an input has moved one way only, else
                                # the most redundant
     learn: str = "window"      # what moves kernel and noise between steps: the exact evidence (4)
                                # of the last rows, or "nothing"
     window: int = 50           # those last rows
-    rate: float = 0.05         # Adam's
+    rate: float = 0.05         # step size of Adam
     forgetting: float = 1.0    # forgetting factor: the share of what is known that is kept from
                                # batch to batch, below 1 for a target that drifts
     unit: str = "first"        # of eps: the deviation of the first rows, or the target's own ("y")
 
 
 class Ledger(NamedTuple):
-    """Sums over the rows that count: what the certificates are made of."""
+    """Sums over all rows after those of `begin`, from which certificates are computed."""
     rows: float = 0.0
     before: float = 0.0        # loss of predictions drawn from the GP before each row came
     mean: float = 0.0          # loss of that GP's mean
@@ -76,17 +77,14 @@ class Ledger(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Of the targets learnt so far."""
+    """Count, mean and squared deviations of the targets learnt so far."""
     n: float = 0.0             # rows
     mean: float = 0.0          # [y]
     squares: float = 0.0       # sum of the squared deviations from it [y^2]
 
 
 class Learner(NamedTuple):
-    """All that the certified O-PACGP carries from batch to batch.
-
-    Arrays whose size does not grow with the rows seen.
-    """
+    """The state of the certified O-PACGP between batches, of a size that does not grow."""
     settings: Settings         # the same from the first row to the last
     posterior: Posterior       # P_{i+1}, in scaled units
     ln_noise: np.ndarray       # ()
@@ -106,7 +104,7 @@ class Learner(NamedTuple):
 
 @in_doubles
 def running_moments(moments, y):
-    """The Moments with the targets y (n,) added; Chan et al. 1983."""
+    """The Moments after the targets y (n,) are added; Chan et al. 1983."""
     if len(y) == 0:
         return moments
     n, mean, squares = moments
@@ -119,10 +117,10 @@ def running_moments(moments, y):
 
 @in_doubles
 def middle_and_unit(moments, unit="y"):
-    """Mean and standard deviation of the targets so far; 1 for the latter if they are constant.
+    """Mean and standard deviation [y] of the targets so far; 1 for the latter if they are constant.
 
-    Constant means to rounding. unit: of a Settings. ValueError where it is a deviation and they are
-    constant, and where the squares overflow.
+    unit: of a Settings. ValueError if the targets are constant (to rounding) but unit is their
+    deviation, or if their squares overflow.
     """
     n, mean, squares = moments
     if not math.isfinite(squares):
@@ -137,11 +135,11 @@ def middle_and_unit(moments, unit="y"):
 
 @in_doubles
 def rescale(posterior, ratio, shift, forgetting=1.0):
-    """The Posterior of f' where f = ratio f' + shift: what the rows say, in new units.
+    """The Posterior in new units of the target: that of f', where f = ratio f' + shift.
 
         alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and b' = ratio (b - shift A L^-1 1)
-    Of it a share `forgetting` is kept. The prior of f' is again N(0, k): a new prior, chosen from
-    the past alone, which a certificate allows.
+    A and b are then multiplied by `forgetting`. The prior of f' is again N(0, k): a new prior,
+    chosen from the past alone, which a certificate allows.
     """
     A = forgetting * ratio**2 * posterior.A
     b = forgetting * ratio * (posterior.b - shift * posterior.A @ np.sum(posterior.Linv, 1))
@@ -150,15 +148,15 @@ def rescale(posterior, ratio, shift, forgetting=1.0):
 
 @in_doubles
 def column_middle(V):
-    """Mean over the rows of V, exact for a constant column."""
+    """Mean (d,) over the rows of V (n, d), exact for a constant column."""
     return V[0] + np.mean(V - V[0], 0)
 
 
 @in_doubles
 def column_scale(V, middle):
-    """Root mean square of V - middle over the rows of V at any size.
+    """Root mean square (d,) of V - middle over the rows of V (n, d), without overflow.
 
-    inf, which makes it 0, for a column that is constant.
+    inf for a constant column, which becomes 0 when divided by it.
     """
     top = np.maximum(np.abs(V).max(0), TINY)
     size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
@@ -167,10 +165,10 @@ def column_scale(V, middle):
 
 @in_doubles
 def ordinary(v):
-    """(n,) whether an entry of v (n,) is no outlier.
+    """(n,): which entries of v (n,) are not outliers.
 
-    One is more than FAR times farther from the median than the upper quartile of those that differ
-    from it.
+    An outlier is more than FAR times farther from the median than the upper quartile of those
+    distances that are not 0.
     """
     off = np.abs(v - np.median(v))
     usual = np.quantile(off[off > 0], 0.75, method="lower") if np.any(off) else 0.0
@@ -179,10 +177,10 @@ def ordinary(v):
 
 @in_doubles
 def expected(off, sd, before):
-    """(n,) whether an error off (n,) of a forecast with deviation sd (n,) is no outlier's.
+    """(n,): which forecast errors off (n,), of standard deviation sd (n,), are not outliers.
 
-    It is within FAR deviations, or FAR times the median error of the four rows before it, of which
-    `before` are those of earlier batches. So the third row of a level that has moved is learnt.
+    These are within FAR sd, or within FAR times the median of the four errors before; `before`
+    holds those of earlier batches. So after a jump in level, the third row is learnt.
     """
     errors = np.append(before, off)
     ends = len(before) + np.arange(len(off))
@@ -192,7 +190,7 @@ def expected(off, sd, before):
 
 @in_doubles
 def first_scale(X):
-    """(2, d): mean and deviation of each column's ordinary entries; of a constant column 1."""
+    """Mean and deviation (2, d) of each column of X (n, d), without outliers; if constant 1."""
     middle, size = np.empty((2, X.shape[1]))
     for k, column in enumerate(X.T):
         V = column[ordinary(column), None]
@@ -202,12 +200,13 @@ def first_scale(X):
 
 
 def awake_units(X, y, ln_theta, ln_noise, kernel):
-    """New units (d,) of the inputs in those so far, by the last rows X (w, d), y (w,), scaled.
+    """Factors (d,) for the units of inputs that wake: that suddenly change far more than before.
 
-    An input wakes where the median of its last five changes is above WAKES. Its unit becomes that,
-    or one of two between, or stays: what explains the last rows best, by the evidence (4), the same
-    for all that wake. Fewer than three changes say nothing, since an outlier changes twice. A clock
-    and a slow input keep their unit.
+        X, y   (w, d), (w,): the last rows, scaled
+    An input wakes when the median of its last five changes is above WAKES. Its factor is this
+    median to the power 0, 1/3, 2/3 or 1: whichever, the same for all that wake, has the highest
+    evidence (4) on the last rows. Fewer than three changes say nothing, since an outlier changes
+    twice. A clock and a slow input keep their unit.
     """
     ratio = np.ones(X.shape[1])
     for k, change in enumerate(np.abs(np.diff(X, axis=0)).T):
@@ -226,10 +225,10 @@ def awake_units(X, y, ln_theta, ln_noise, kernel):
 
 @in_doubles
 def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
-    """Indices, in order, of at most M rows of Z (N, d) that explain the others best.
+    """Sorted indices of at most M rows of Z (N, d) that explain the others best.
 
-    Pivoted Cholesky, greedily. Stops where every row is explained to JITTER, so repeated rows are
-    left out.
+    Greedy pivoted Cholesky of k(Z, Z). It stops when every row is explained to JITTER, so repeated
+    rows are left out.
     """
     k = signal_variance(ln_theta)
     unexplained = np.full(len(Z), k)
@@ -248,12 +247,13 @@ def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
 
 @in_doubles
 def extended(posterior, X, most=None, share=0.01):
-    """The same posterior with more inducing inputs: rows of X which they explain least.
+    """The same Posterior with more inducing inputs: the rows of X (n, d) least explained so far.
 
         L = (L_a 0; B C),   B = k(X, Z_a) L_a^-T,   C C^T = k(X, X) + jitter - B B^T
-    These are the rows of whose variance more than `share` is unexplained; of those at most `most`,
-    by pivot_rows. share = 0: all rows, Z = [Z_a; X]. L_a^-1, A and b stay as they are: the data say
-    nothing about the new entries of alpha. Returns `posterior` itself if nothing is added.
+        most    how many at most, chosen by pivot_rows; None: no limit
+        share   of its variance that a row must leave unexplained; 0: all rows, Z = [Z_a; X]
+    L_a^-1, A and b stay as they are: the data say nothing about the new entries of alpha. Returns
+    `posterior` itself if nothing is added.
     """
     ln_theta = posterior.ln_theta
     kernel = posterior.kernel
@@ -284,11 +284,11 @@ def extended(posterior, X, most=None, share=0.01):
 
 @in_doubles
 def enclosed_kl(new, old):
-    """KL(Q_new||Q_old) of Posteriors with one Z and one kernel, and what rounding may have moved.
+    """KL(Q_new||Q_old) of two Posteriors with one Z and one kernel, and its rounding error; L (13).
 
         (tr P S - M + e^T P e)/2 + ln|root_old| - ln|root|,   P = I + A_old,   e = mu - mu_old
-    L (13). Errors as those of a fit: each with the worst sign. Sums err by 4 M ulp of the size
-    of their terms.
+    As in beyond/rounding.py, each error has the worst sign; a sum errs by 4 M ulp of the size of
+    its terms.
     """
     rounding = 4 * ULP * (len(old.b) + 8)
     P = np.eye(len(old.b)) + old.A
@@ -306,7 +306,7 @@ def enclosed_kl(new, old):
 
 @in_doubles
 def enclosed_posterior(posterior, X):
-    """The Enclosed marginals of a Posterior at X (n, d), `predict` with rounding errors; KL = 0."""
+    """Marginals of a Posterior at X (n, d) and their rounding errors, as Enclosed with KL = 0."""
     M = len(posterior.Z)
     k = signal_variance(posterior.ln_theta)
     row = kernel_row(posterior.kernel)
@@ -328,13 +328,16 @@ def sum_above(a, b):
 @in_doubles
 def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.0, unit=1.0,
                    learnt=None):
-    """The Posterior, under the kernel of P_i = old; Q_i; the Ledger with this batch.
+    """Learns a batch and adds it to the ledger: (new Posterior, Q_i, new Ledger).
 
-    Its sums are rounded up. Any Q_i may be counted: here the posterior, or P_i itself where that is
-    cheaper at about the best lam so far. The posterior has all inducing inputs of P_i and at most M
-    more: which of them go is decided later, and not paid for. X, y, ln_noise, eps: in scaled units;
-    learnt: X, y of those of the rows that the posterior learns from, None for all.
-    Forecasts are middle + unit times the mean [y], and their losses those after that is rounded.
+        old            P_i; the new ones have its kernel
+        X, y           (n, d), (n,): the batch; as ln_noise and eps in scaled units
+        M              inducing inputs to add at most; dropping some comes later and adds no KL
+        learnt         (X, y) of the rows to learn from; None: all
+        middle, unit   losses are those of the forecasts middle + unit mean [y], as rounded
+
+    Sums are rounded up. Any Q_i may be counted: here the new posterior, or P_i itself if that costs
+    less at about the best lam so far.
     """
     n = len(y)
     k = signal_variance(old.ln_theta)
@@ -365,7 +368,10 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
 # --- the learner ---------------------------------------------------------------------------------
 
 def learnt(p, adam, X, y, kernel, steps, rate):
-    """The dict p of ln_theta and ln_noise, and Adam's state, after steps on the evidence L (4)."""
+    """(p, adam) after `steps` of Adam on the exact evidence L (4) of X (n, d), y (n,).
+
+    p: dict of ln_theta and ln_noise; adam: its state; rate: its step size.
+    """
     def evidence(p):
         return full_gp_nll(X, y, **p, kernel=kernel)
     return descend(evidence, p, adam, steps, dict.fromkeys(p, rate))
@@ -373,22 +379,22 @@ def learnt(p, adam, X, y, kernel, steps, rate):
 
 @in_doubles
 def directions(X):
-    """(2, d): which columns of X (n, d) rise, and which fall, from any row to the next."""
+    """Which columns of X (n, d) rise, and which fall, between any two successive rows: (2, d)."""
     steps = np.diff(X, axis=0)
     return np.array([np.any(steps > 0, 0), np.any(steps < 0, 0)])
 
 
 @in_doubles
 def median_of_three(X):
-    """(n - 2, d): the median of each three rows of X (n, d) in turn: without single outliers."""
+    """Running median over three rows of X (n, d), which removes single outliers: (n - 2, d)."""
     return np.median([X[:-2], X[1:-1], X[2:]], axis=0) if len(X) > 2 else X[:0]
 
 
 def discarded(settings, moved):
-    """What goes, by the inputs so far: Settings.discard, but for "auto".
+    """Which inducing inputs to drop, "oldest" or "redundant": Settings.discard.
 
-    An input that moves one way only does not come back, and so the oldest explain least of what
-    follows.
+    "auto" means the oldest if some input has only risen or only fallen, since the stream will not
+    return there. moved (2, d): which inputs have risen, and which have fallen.
     """
     if settings.discard != "auto":
         return settings.discard
@@ -398,7 +404,7 @@ def discarded(settings, moved):
 
 @in_doubles
 def remaining_inputs(posterior, M, discard="redundant"):
-    """Z (at most M, d) of the inducing inputs that stay; discard: of a Settings."""
+    """Z (at most M, d) after "oldest" or "redundant" inducing inputs of a Posterior are dropped."""
     Z = posterior.Z
     if len(Z) <= M:
         return Z
@@ -409,17 +415,17 @@ def remaining_inputs(posterior, M, discard="redundant"):
 
 def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pretrain=PRETRAIN,
           input_scale=None, kernel=se_kernel):
-    """The Learner that has seen the first rows X (n, d), y (n,), n >= 2.
+    """The Learner that has seen the first rows X (n, d), y (n,), n >= 2, in their own units.
 
-    They set the scale and P_1, and do not count in m; targets that are not `ordinary` are left out.
-    X, y in their own units; input_scale (2, d):
-    mean and deviation of the inputs where they are known beforehand (the range of a clock or a
-    sensor). ln_theta, ln_noise: where kernel and noise start, in scaled units (default:
-    lengthscales and signal variance 1); a noise variance below MIN_NOISE is lifted to it by the
-    first step. `pretrain` steps of Adam move them, at 2 settings.rate, none with settings.learn =
-    "nothing", by all first rows, however many: O(n^3) a step. Inducing inputs: at
-    most settings.M of the rows, by pivot_rows. kernel: of KERNELS in beyond/kernels.py.
-    ValueError for bad input.
+    These rows set the scale and P_1, and are not certified; rows of outlying targets are left out.
+        ln_theta, ln_noise   start, in scaled units (default: lengthscales and signal variance 1);
+                             the first step raises the noise variance to at least MIN_NOISE
+        pretrain             steps of Adam from there, at 2 settings.rate, on these rows: O(n^3) a
+                             step; none with settings.learn = "nothing"
+        input_scale          (2, d): mean and deviation of the inputs, if known beforehand (range of
+                             a clock or a sensor)
+        kernel               of KERNELS in beyond/kernels.py
+    Inducing inputs: at most settings.M of the rows, by pivot_rows. ValueError for bad input.
     """
     X, y = check_data(X, y)
     n, d = X.shape
@@ -465,11 +471,12 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
 def step(learner, X, y):
     """The Learner after a batch X (n, d), y (n,), n >= 0, in the target's own units.
 
-    First what counts: the loss of P_i on the batch it has not seen; Q_i under the kernel of P_i;
-    its loss and KL(Q_i||P_i). Then what may look at the whole past, the batch included: kernel,
-    noise and scale move, inducing inputs go, and with them P_{i+1}. Within a batch the KL is paid
-    once and the losses add up. Whether a row opens a new batch must be decided before the row is
-    seen: batches of a fixed size do.
+    First the terms of the certificates: the loss of P_i on the batch it has not seen; Q_i under the
+    kernel of P_i; its loss and KL(Q_i||P_i). Then what may use the whole past, the batch included:
+    kernel, noise and scale change, inducing inputs are dropped, and P_{i+1} follows. A batch adds
+    one KL, and the losses of all its rows. Whether a row opens a new batch must be decided before
+    the row is seen: batches of a fixed size do.
+
     ValueError for bad input; `learner` is then as before. A certificate does not cover a row that
     is skipped for this, or for what it contains: the risk is then that of complete rows alone.
     """
@@ -532,9 +539,9 @@ def step(learner, X, y):
 
 @in_doubles
 def forecast(learner, X_new):
-    """mean [y], var_f, var [y^2] (n,) at X_new (n, d) in the target's own units.
+    """mean [y], var_f and var [y^2], (n,) each, at X_new (n, d) in the table's own units.
 
-    var_f is of f, var of y, noise included.
+    var_f is the variance of f; var that of y, noise included.
     """
     check_kind("learner", learner, Learner, "begin or step")
     X_new = check_columns("X_new", X_new, learner.input_scale.shape[1])
@@ -547,7 +554,7 @@ def forecast(learner, X_new):
 # --- what is certified ---------------------------------------------------------------------------
 
 class Certificates(NamedTuple):
-    """Of the rows that count; each holds with probability 1 - delta/3, at all times at once."""
+    """Certificates for the rows that count, each with probability 1 - delta/3 at all times."""
     draw: Certificate          # predictions drawn from the GP before each row came; L (11)
     mean: Certificate          # its mean
     training: Certificate      # the Q_i of each batch, on a row drawn anew as the batch's was;
@@ -558,11 +565,11 @@ class Certificates(NamedTuple):
 def certificates(learner):
     """The Certificates so far: all hold at once, at all times, with probability 1 - delta.
 
-    ValueError if no row counts yet. The risk is conditional on the rows before, and on the row
-    being complete where incomplete ones are left out. The same numbers bound the risk conditional
-    on these rows and on x_i, with a probability delta of failure of their own. Only the training
-    certificate has a KL. It is about the Q_i that was counted: the posterior before inducing inputs
-    are discarded, or P_i.
+    The risk is conditional on the rows before, and on the row being complete if incomplete ones are
+    left out. The same numbers bound the risk conditional on these rows and on x_i, with a
+    probability delta of failure of their own. Only the training certificate has a KL. It is about
+    the Q_i that was counted: the posterior before inducing inputs are dropped, or P_i. ValueError
+    if no row counts yet.
     """
     check_kind("learner", learner, Learner, "begin or step")
     ledger = learner.ledger
@@ -574,7 +581,7 @@ def certificates(learner):
 
 
 def check_settings(settings):
-    """The Settings as float, int and str; ValueError that names what is wrong with them."""
+    """The Settings, each value checked and converted; ValueError names the first wrong one."""
     check_kind("settings", settings, Settings, "Settings(...)")
     lams = check_array("lams", np.atleast_1d(settings.lams), 1)
     if len(lams) == 0 or np.any(lams <= 0):

@@ -1,7 +1,7 @@
-"""The source of functions with all that they need, to be used alone.
+"""Prints functions of the modules with all that they need, to be used alone.
 
-A copy has no GUARDS: it is for float64 arrays. It knows kernels by their names, and so takes what
-the modules return. One of R or J alone has no check_shapes, and one algorithm for distances.
+A copy has no GUARDS: it is for float64 arrays. It compares kernels by name, and so takes what the
+modules return. One from R and J alone has no check_shapes, and one algorithm for distances.
 """
 import ast
 import dis
@@ -25,10 +25,7 @@ LONG = 300
 
 
 def names_in(code):
-    """The names that compiled code, with the functions in it, looks up outside itself.
-
-    An attribute is a name that begins with a point.
-    """
+    """The global names and attributes (.name) that compiled code uses, in nested functions, too."""
     names = {one.argval for one in dis.get_instructions(code)
              if "GLOBAL" in one.opname or one.opname == "LOAD_NAME"}
     names |= {f".{one.argval}" for one in dis.get_instructions(code)
@@ -38,7 +35,7 @@ def names_in(code):
 
 
 def unguarded(text):
-    """A function's source for float64 arrays alone, that knows kernels by their names."""
+    """The source of a function without its GUARDS, and with kernels compared by name."""
     text = text.removeprefix("@in_doubles\n")
     text = re.sub(r"\bkernel is ([\w.]+)", r"kernel.__name__ == \1.__name__", text)
     text = re.sub(r"\b(?:as_float\(|real_array\([^,()]+, )(\w+)\)", r"\1", text)
@@ -46,9 +43,11 @@ def unguarded(text):
 
 
 def definitions(room, short=False):
-    """Of a file: name -> (source, names it needs); name -> a room or a statement, of imports.
+    """The definitions and the imports of a file, two dicts.
 
-    The name of a statement f.start = g is "f.start". short: for copies of R and J alone.
+        own     name -> (source, names it looks up); a statement f.start = g has the name "f.start"
+        taken   name -> the project's file that has it, or else its import statement
+    short: as copies from R and J alone need it.
     """
     path = ROOT / f"{room}.py"
     text = path.read_text(encoding="utf-8")
@@ -82,7 +81,7 @@ def definitions(room, short=False):
 
 
 def head(rooms):
-    """Comments that say whose the copy is: its files, and the authors that CITATION.cff names."""
+    """Comments at the top of a copy: files, version, licence, and authors by CITATION.cff."""
     path = ROOT / "CITATION.cff"
     about = path.read_text(encoding="utf-8") if path.exists() else ""
     about, *_ = about.split("references:")
@@ -95,7 +94,10 @@ def head(rooms):
 
 
 def hints(name, source, needs, parts):
-    """Comments: how the function is called; what may do in place of a long copy of these parts."""
+    """Yields comments: how to call the function, and what to use in place of a copy that is long.
+
+    needs: names it looks up; parts: name -> source, of the whole copy.
+    """
     tree, = ast.parse(source).body
     if isinstance(tree, ast.FunctionDef):
         yield f"# Call: {name}({ast.unparse(tree.args)})"
@@ -107,11 +109,11 @@ def hints(name, source, needs, parts):
 
 
 def copied(*names):
-    """The source of functions of the papers' modules and of beyond/, with all that they need.
+    """Source text of functions of the papers' modules and of beyond/, with all that they need.
 
-    A name that several files have is the first one's, or is written online.predict. With f_grad or
-    f_back comes f, with what a record needs its maker. ValueError for a name that is not there, or
-    needed from two files.
+    A name means the first file that has it, unless written like online.predict. With f_grad or
+    f_back comes f, and with a function that starts from a record the maker of the record.
+    ValueError for a name that is not there, or that is needed from two files.
     """
     known = {room: definitions(room) for room in ROOMS}
     wanted, found, imports, parts = [], set(), set(), {}

@@ -27,7 +27,7 @@ DRAWN = 300                    # rows of the picture
 
 @dataclass(eq=False)
 class StreamGP(Model):
-    """A GP of rows as they come, whatever their dependence: a certificate at every row.
+    """A GP that learns a stream row by row, with certificates at every row, however rows depend.
 
     Attributes: those of Model; learner_, a Learner; seen_; forecasts_, see partial_fit; width_,
     half the interval's width in standard deviations.
@@ -45,14 +45,14 @@ class StreamGP(Model):
     categories: str = categories()
 
     def fit(self, X, y):
-        """Learns from rows X (n, d), y (n,) in their order, from the beginning."""
+        """Learns from rows X (n, d), y (n,) in their order, forgetting all earlier ones."""
         return self.begin(X, y).partial_fit(X, y)
 
     def partial_fit(self, X, y):
         """Learns from more rows X (n, d), y (n,) in their order.
 
-        forecasts_: (row, mean, sd, lower, upper, y, loss, bound) of those evaluated, each forecast
-        before its row came; loss and bound are the mean's.
+        forecasts_: (row, mean, sd, lower, upper, y, loss, bound) of each row evaluated, forecast
+        before it came; loss and bound are the mean's.
         """
         if not hasattr(self, "asked_"):
             self.begin(X, y)
@@ -65,7 +65,7 @@ class StreamGP(Model):
         return self
 
     def begin(self, X, y):
-        """This model before the first row, of the columns of X (n, d), y (n,)."""
+        """Resets this model to no rows; X (n, d), y (n,) give its columns."""
         self.asked_, *_ = self.remember(X, y)
         self.rows_ = self.digest_ = 0
         self.learner_, self.waiting_, self.history_ = None, [], []
@@ -77,9 +77,9 @@ class StreamGP(Model):
         return self
 
     def take(self, row):
-        """Counts a row (d+1,), the target last; learns from it, and those before it that waited.
+        """Takes a row (d+1,), target last; learns once the warm-up or a batch is complete.
 
-        An incomplete one is left out.
+        A row with NaN is counted as dropped, and not learnt.
         """
         self.forecasts_ = []
         self.digest_ = zlib.crc32(row.tobytes(), self.digest_)
@@ -98,12 +98,13 @@ class StreamGP(Model):
 
     @property
     def seen_(self):
-        """How many rows have come."""
+        """The number of rows so far, incomplete ones included."""
         return self.rows_ + self.dropped_
 
     def learn(self, rows):
-        """Learns from rows at once, whose number is first, then inputs (n, d) as the GP sees
-        them, then their target.
+        """Evaluates and learns a batch at once; the warm-up, which comes first, is not evaluated.
+
+        rows (n, d+2): number of the row, inputs as the GP sees them, target.
         """
         X, y = rows[:, 1:-1], rows[:, -1]
         old = self.learner_
@@ -125,7 +126,12 @@ class StreamGP(Model):
         self.count(rows[:, 1:])
 
     def note(self, numbers, columns, before):
-        """Keeps forecasts, the columns of those rows; before: the Ledger without them."""
+        """Keeps a batch's forecasts and bound.
+
+            numbers   (n,): numbers of its rows
+            columns   mean, sd, lower, upper, y, (n,) each
+            before    the Ledger without the batch
+        """
         ledger = self.learner_.ledger
         bound = certificates(self.learner_).mean.bound
         if ledger.rows >= MARKS[len(self.history_)]:
@@ -136,8 +142,10 @@ class StreamGP(Model):
         self.drawn_ = np.vstack([self.drawn_, self.forecasts_])[-DRAWN:]
 
     def count(self, rows):
-        """Adds rows (n, d+1) to what ridge and naive forecasts are made of: weight_, mean_ and
-        products_, of deviations from it; targets_, the number, mean and last of all targets.
+        """Adds rows (n, d+1), target last, to the sums behind ridge regression and naive forecasts.
+
+        weight_, mean_ and products_ (of deviations from the mean) are for the ridge; targets_ holds
+        the number, mean and last of all targets.
         """
         n, average, _ = self.targets_
         n = n + len(rows)
@@ -152,7 +160,7 @@ class StreamGP(Model):
         self.mean_ = self.mean_ + shift * len(rows) / self.weight_
 
     def ridge(self, X):
-        """The ridge regression of all rows so far at X (n, d), scaled; its constant is free."""
+        """Forecast (n,) at X (n, d) of ridge regression on all rows so far, constant free."""
         unit = self.learner_.input_scale[1]
         products = self.products_[:-1] / unit[:, None]
         penalised = products[:, :-1] / unit + np.eye(len(unit))
@@ -160,7 +168,7 @@ class StreamGP(Model):
         return self.mean_[-1] + (X - self.mean_[:-1]) @ slopes
 
     def rmse(self):
-        """The root mean squared error of each of FORECASTS so far."""
+        """The root mean squared error so far of each forecast in FORECASTS, a dict."""
         return dict(zip(FORECASTS, np.sqrt(self.squares_ / self.learner_.ledger.rows).tolist()))
 
     @property
@@ -179,7 +187,7 @@ class StreamGP(Model):
         return [-math.inf, *sorted(self.scores_), math.inf][min(max(k, 0), SCORES + 1)]
 
     def limits(self, X):
-        """mean, sd (n,) of y at X (n, d), noise included, and an interval that held 95 % so far."""
+        """mean, sd (n,) of y at X (n, d), noise included, and the ends of its 95 % interval."""
         X = self.inputs(X)
         if self.learner_ is None:
             raise ValueError(f"{many(self.seen_)}, where {self.asked_['first']} set the scale: no "
@@ -187,14 +195,14 @@ class StreamGP(Model):
         return self.interval(indicators(X, self.levels_))
 
     def interval(self, X):
-        """limits at X (n, d), inputs as the GP sees them."""
+        """`limits` for inputs X (n, d) as the GP sees them, categories as indicators."""
         mean, _, var = forecast(self.learner_, X)
         sd = np.sqrt(var)
         return mean, sd, mean - self.width_ * sd, mean + self.width_ * sd
 
     @property
     def facts_(self):
-        """Numbers and certificates so far, as a dict for JSON."""
+        """Parameters, errors and certificates, a dict for JSON; ValueError if there are none."""
         if not self.evaluated():
             raise ValueError(f"{many(self.seen_)}, {self.dropped_} incomplete: the first "
                              f"{self.asked_['first']} set the scale, none is left to evaluate")
@@ -208,7 +216,7 @@ class StreamGP(Model):
             rmse=self.rmse(), certificates={name: one._asdict() for name, one in found.items()})
 
     def text(self):
-        """The certificates: the answer, a table, the conditions."""
+        """The certificates in words: the answer, a table, the conditions."""
         facts = SimpleNamespace(**self.facts_)
         codes = likely_codes(self.names_[-1:], self.drawn_[:, 5:6])
         return stream_text(self.names_[-1], self.dropped_, facts, self.history_, codes)
@@ -218,7 +226,7 @@ class StreamGP(Model):
         return bool(getattr(self, "learner_", None) and self.learner_.ledger.rows)
 
     def usable(self):
-        """Raises unless the state can be gone on with, which a copy of it does."""
+        """Raises unless a copy of this loaded state can go on learning."""
         d = self.n_features_in_
         new = StreamGP(**self.asked_).begin(np.zeros((1, d)), np.zeros(1))
         for name in set(vars(new)) - {*self.asked_, "learner_"}:
@@ -236,7 +244,7 @@ class StreamGP(Model):
         super(StreamGP, trial).usable()
 
     def draw(self, ax):
-        """Data, forecasts and intervals of the last rows."""
+        """Draws targets, forecasts and intervals of the last rows."""
         row, mean, _, lower, upper, y, *_ = np.transpose(self.drawn_)
         ax.plot(row, y, ".", label="data")
         ax.plot(row, mean, label="forecast")
@@ -247,7 +255,10 @@ class StreamGP(Model):
 
 
 def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
-    """The Learner after the warm-up rows X (n, d), y (n,); name: of the target."""
+    """The Learner after the warm-up rows X (n, d), y (n,).
+
+    eps: by default the root mean square change of y; ValueError if it is 0. name: of the target.
+    """
     changes = np.abs(np.diff(y))
     eps = eps or math.sqrt(np.mean(changes[ordinary(changes)] ** 2))
     if not eps:
@@ -261,8 +272,13 @@ def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
 
 
 def stream_text(name, dropped, facts, history, codes):
-    """The facts_ of a StreamGP in words; name: of the target, dropped: incomplete rows; codes:
-    sentences of likely_codes."""
+    """The facts_ of a StreamGP in words.
+
+        name      of the target
+        dropped   number of incomplete rows
+        history   list of (row, RMSE, bound)
+        codes     sentences of likely_codes
+    """
     found = facts.certificates
     mean, interval = found["mean"], found["interval"]
     eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)

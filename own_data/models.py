@@ -1,4 +1,4 @@
-"""What the models of a table share: parameters, scikit-learn's conventions, files, small words."""
+"""What the models of a table share: parameters, scikit-learn's conventions, files, wording."""
 import contextlib
 import hashlib
 import io
@@ -33,22 +33,22 @@ SAVED = {                      # name -> NamedTuple that a saved model may be ma
 # --- parameters ----------------------------------------------------------------------------------
 
 def option(default, help, **rule):
-    """A parameter of a Model: keyword, option of the program, JSON entry, saved value.
+    """Declares a parameter of a Model: keyword, program option, JSON entry and saved value in one.
 
-    rule: choices, or a function that lists them; the `least` of an int, the `most` of a float,
-    which is above 0; nargs="+" where several may be given.
+    rule: choices, or a function that lists them; the `least` of an int; the `most` of a float,
+    which must be above 0; nargs="+" or several=True if several may be given.
     """
     return field(default=default, metadata=dict(help=help, **rule))
 
 
 def categories():
-    """The parameter of that name, of each Model."""
+    """The parameter `categories`, which all Models have."""
     return option(None, "A,B: input columns of categories, names or numbers; each becomes "
                         "indicators of the levels of the rows that train", several=True)
 
 
 def listed(choices):
-    """The choices of an option, when it is read."""
+    """The choices of an option, called if they are a function."""
     return choices() if callable(choices) else choices
 
 
@@ -58,12 +58,12 @@ def kernel_names():
 
 
 def kernel_named(name):
-    """The function of a kernel that can be certified, or None for None."""
+    """The function of the kernel in KERNELS with this name; None for None."""
     return name and kernels.KERNELS[name].function
 
 
 def checked(parameter, value):
-    """The value of a field that `option` made; ValueError with its name where it breaks a rule."""
+    """`value` checked and converted by the rules of a parameter; ValueError names the parameter."""
     name, rule = parameter.name, parameter.metadata
     if value is None and parameter.default is None:
         return None
@@ -85,46 +85,45 @@ def checked(parameter, value):
 
 
 def known_kind(name, default):
-    """scikit-learn's exception or warning of this name where that is loaded; it is never needed."""
+    """scikit-learn's exception or warning class of this name if it is loaded, else `default`."""
     return getattr(sys.modules.get("sklearn.exceptions"), name, default)
 
 
 def column_names(X):
-    """The names of a data frame's columns where all are texts; else none."""
+    """The column names of a data frame if all are strings, else an empty list."""
     names = list(getattr(X, "columns", ()))
     return names if all(isinstance(name, str) for name in names) else []
 
 
 class NotFittedError(ValueError, AttributeError):
-    """What fit makes is asked for before it; scikit-learn's own error where that is loaded."""
+    """Something that only fit makes is asked for; scikit-learn's own class where it is loaded."""
 
 
 class NoNumber(ValueError, TypeError):
-    """An entry is no number; scikit-learn wants a TypeError of some kinds."""
+    """An entry is no number; also a TypeError, which scikit-learn expects for some entries."""
 
 
 class Model:
-    """A GP of a table, by scikit-learn's conventions.
+    """A GP regressor for a table, by scikit-learn's conventions.
 
     Parameters are fields, checked by fit. X (n, d) and y (n,) are in the table's own units, scaled
-    inside. What was learnt ends in _:
+    inside. What fit learns ends in _:
 
         n_features_in_       d
         feature_names_in_    (d,) names of a data frame's columns, which predict compares
         names_               of inputs and target, for the text
-        rows_, dropped_      complete rows, and incomplete ones that were left out
+        rows_, dropped_      numbers of complete rows, and of incomplete ones, which are left out
         notes_               sentences on how a file was read
-        facts_               what is said, a dict: text() and --json read it
-        levels_              (number, codes) of each column of categories
+        facts_               all results as a dict: text() and --json read it
+        levels_              (index, codes) of each column of categories
 
-    A category is its code (code_of) in X where a table is drawn from, checked or kept, and
-    indicators of levels_ where the GP sees it.
+    X holds a category as its code (code_of); only the GP sees the indicators of levels_.
     """
     levels_ = ()
     _estimator_type = "regressor"                        # for scikit-learn before 1.6
 
     def __getattr__(self, name):
-        """Raises for what this model does not have: NotFittedError for what fit makes."""
+        """Raises NotFittedError for an attribute that fit makes, AttributeError for any other."""
         kind = type(self).__name__
         if name.endswith("_") and not name.startswith("_"):
             raise known_kind("NotFittedError", NotFittedError)(
@@ -136,7 +135,7 @@ class Model:
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def set_params(self, **params):
-        """This model with other parameters; ValueError for one it does not have."""
+        """Sets parameters and returns this model; ValueError for a name that is no parameter."""
         known = self.get_params()
         for name, value in params.items():
             if name not in known:
@@ -146,13 +145,13 @@ class Model:
         return self
 
     def checked(self):
-        """The parameters as a dict, each by its rule; ValueError names the first that breaks it."""
+        """The parameters as a dict, each checked by its rule; ValueError names a wrong one."""
         return {one.name: checked(one, getattr(self, one.name)) for one in fields(self)}
 
     def remember(self, X, y):
-        """The parameters, checked; X (n, d), y (n,) as floats, whose width and names are kept.
+        """Starts a fit: the parameters as a dict, X (n, d), y (n,), checked; keeps width and names.
 
-        First drops what an earlier fit has learnt: if this one fails, nothing answers.
+        First deletes what an earlier fit has learnt, so that a failed fit leaves no old answers.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
@@ -170,7 +169,7 @@ class Model:
         return asked, X, y
 
     def inputs(self, X):
-        """X (n, d) as floats; ValueError for another width, other names, or what is no number."""
+        """X (n, d) as floats; ValueError for another width, other column names, or non-numbers."""
         d = self.n_features_in_
         raw = np.asarray(X)
         if raw.ndim != 2 or raw.dtype.kind == "c":
@@ -195,7 +194,7 @@ class Model:
         return check_array("X", X, 2)
 
     def category_columns(self):
-        """Numbers of the inputs that are categories; ValueError for what is no input."""
+        """Indices of the inputs that are categories; ValueError if one is no input."""
         names = self.names_[:-1]
         asked = self.categories or []
         found = []
@@ -207,7 +206,7 @@ class Model:
         return found
 
     def table(self, X, y):
-        """X (n, d), y (n,) as floats; ValueError as inputs, and for what is no target."""
+        """X (n, d), y (n,) as floats; ValueError as `inputs`, and for unusable targets."""
         X = self.inputs(X)
         if np.asarray(y).ndim == 2:
             warnings.warn("A column-vector y was passed when a 1d array was expected",
@@ -215,15 +214,15 @@ class Model:
         return check_data(X, y)
 
     def predict(self, X, return_std=False):
-        """mean (n,) [y], and with return_std its standard deviation, at X (n, d)."""
+        """Predicted mean (n,) [y] at X (n, d), and with return_std the standard deviation of y."""
         mean, sd, *_ = self.limits(X)
         return (mean, sd) if return_std else mean
 
     def score(self, X, y):
-        """R^2: 1 less the squared errors at X (n, d) over those of the mean of y (n,).
+        """R^2 at X (n, d), y (n,): 1 - squared errors / squared deviations of y from its mean.
 
-        As scikit-learn's r2_score: NaN for one row, with a warning; for equal targets 1 where all
-        are predicted exactly, else 0.
+        As scikit-learn's r2_score: NaN for one row, with a warning; for equal targets 1 if all are
+        predicted exactly, else 0.
         """
         X, y = self.table(X, y)
         if len(y) < 2:
@@ -235,7 +234,7 @@ class Model:
         return float(1 - np.sum((y - self.predict(X)) ** 2) / np.sum((y - np.mean(y)) ** 2))
 
     def draw(self, ax, X, y):
-        """Actual against predicted targets, between the limits."""
+        """Draws actual against predicted targets, with the ends of their intervals."""
         X, y = self.table(X, y)
         order = np.argsort(self.predict(X))
         mean, _, *ends = self.limits(X[order])
@@ -245,7 +244,7 @@ class Model:
         ax.set_ylabel(f"actual {self.names_[-1]}", parse_math=False)
 
     def __sklearn_tags__(self):
-        """What scikit-learn asks of a regressor, and it alone."""
+        """What scikit-learn 1.6 and later asks of a regressor; only it calls this."""
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
         return Tags(estimator_type="regressor", target_tags=TargetTags(required=True),
                     regressor_tags=RegressorTags(), input_tags=InputTags())
@@ -253,7 +252,7 @@ class Model:
     # --- files -----------------------------------------------------------------------------------
 
     def save(self, path):
-        """Writes the model for `load`, without pickle, by write_file; NotFittedError before fit."""
+        """Writes the model to a file for `load`, without pickle; NotFittedError before fit."""
         getattr(self, "asked_", None) or self.facts_
         arrays = []
         about = dict(format=FORMAT, version=__version__, kind=type(self).__name__,
@@ -264,7 +263,7 @@ class Model:
 
     @classmethod
     def load(cls, path):
-        """What `save` wrote, the same to the last bit; ValueError for another or a damaged file."""
+        """The model that `save` wrote, the same to the last bit; ValueError for any other file."""
         with open(path, "rb") as raw:
             try:
                 with np.load(raw, allow_pickle=False) as file:
@@ -281,7 +280,7 @@ class Model:
                                  f"damaged: {err}") from None
 
     def usable(self):
-        """Raises unless the model has parameters that are right, predicts and has a text."""
+        """Raises unless a loaded model has valid parameters, predicts and has a text."""
         self.checked()
         self.limits(np.zeros((1, self.n_features_in_)))
         self.text()
@@ -292,8 +291,7 @@ class Model:
 # --- categories ----------------------------------------------------------------------------------
 
 def code_of(cell):
-    """The number for a cell of a category: its own, or 48 bits of a text's digest; NaN if missing.
-    """
+    """The number that stands for a category: itself, or 48 bits of a text's digest, or NaN."""
     if str(cell).lower() in ("none", "nan", "<na>", "nat"):
         return np.nan
     try:
@@ -303,12 +301,14 @@ def code_of(cell):
 
 
 def levels_of(X, numbers):
-    """levels_ of the columns of X (n, d) with these numbers."""
+    """levels_ of the columns of X (n, d) with these indices: [index, sorted codes] each."""
     return [[i, np.unique(X[:, i])] for i in numbers]
 
 
 def indicators(X, levels):
-    """X (n, d) with columns of codes as indicators of their levels, at the end; 0 of other codes.
+    """X (n, d) with each column of codes replaced by indicators of its levels, at the end.
+
+    A code that is not among the levels has all indicators 0.
     """
     if not len(levels):
         return X
@@ -317,7 +317,7 @@ def indicators(X, levels):
 
 
 def check_cells(X, names):
-    """ValueError that names the columns of X (n, d), objects, with texts; NoNumber, of others."""
+    """ValueError that names the columns of X (n, d) with texts; NoNumber for other objects."""
     texts = []
     for name, column in zip(names, X.T):
         if any(isinstance(cell, str) for cell in column):
@@ -333,9 +333,10 @@ def check_cells(X, names):
 
 
 def write_file(path, data=None):
-    """The bytes replace the file at path, whole or not at all; a link and its file's mode stay.
+    """Replaces the file at path by these bytes, whole or not at all, keeping links and file mode.
 
-    A pipe or a device is written to. Without data nothing is written: OSError if it could not be.
+    A pipe or a device is written to directly. Without data nothing is written, but OSError is
+    raised if it could not be.
     """
     try:
         there = os.stat(path)
@@ -370,7 +371,10 @@ def write_file(path, data=None):
 
 
 def packed(value, arrays):
-    """Numbers, texts, lists, dicts, kernels and NamedTuples as JSON; the list takes arrays."""
+    """`value`, of numbers, texts, lists, dicts, kernels and NamedTuples, as JSON.
+
+    Arrays in it are appended to the list `arrays`.
+    """
     again = partial(packed, arrays=arrays)
     if isinstance(value, np.ndarray):
         arrays.append(value.astype(str) if value.dtype == object else value)
@@ -388,7 +392,7 @@ def packed(value, arrays):
 
 
 def unpacked(part, arrays):
-    """The value that `packed` took apart."""
+    """The inverse of `packed`."""
     again = partial(unpacked, arrays=arrays)
     if isinstance(part, list):
         return [*map(again, part)]
@@ -406,47 +410,47 @@ def unpacked(part, arrays):
 
 
 def kernel_name(kernel):
-    """The name of a kernel that has a row in beyond/kernels.py."""
+    """The name in KERNELS of a kernel function."""
     return next(name for name, row in kernels.KERNELS.items() if row.function is kernel)
 
 
 # --- numbers and words ---------------------------------------------------------------------------
 
 def bound_text(bound):
-    """A bound to four decimals, never below it, at most 1."""
+    """A bound as text with four decimals, rounded up, at most 1."""
     return str(Decimal(min(bound, 1)).quantize(Decimal("1e-4"), ROUND_UP))
 
 
 def exact(value):
-    """A number as it was given."""
+    """A number as text, in the digits it was given with."""
     return repr(value).removesuffix(".0")
 
 
 def rounded_up(value):
-    """A positive number to four digits, never below it."""
+    """A positive number as text with four digits, rounded up."""
     value = Context(4, ROUND_UP).create_decimal(value)
     return f"{value:{'f' if -9 < value.adjusted() < 12 else 'e'}}"
 
 
 def confidence_percent(delta):
-    """100 (1 - delta), never above it."""
+    """100 (1 - delta) as text, rounded down."""
     percent = Context(12, ROUND_DOWN).subtract(100, 100 * Decimal(repr(delta)))
     return f"{percent.normalize():f}"
 
 
 def many(n, thing="row"):
-    """The number of things in words: 1 row, 2 rows."""
+    """A count in words: 1 row, 2 rows."""
     return f"{n} {thing}{'s' * bool(n != 1)}"
 
 
 def few(names, most=20):
-    """Names as a list in words, the first of them if they are many."""
+    """Names separated by commas; beyond `most`, the number of the others."""
     more = len(names) - most
     return ", ".join(names[:most]) + f" and {more} others" * (more > 0)
 
 
 def paragraphs(answer, table, conditions):
-    """A text in three parts: the answer, the lines of a table, sentences as a list."""
+    """A text in three parts: answer, table (lines), conditions (sentences, as a list)."""
     fill = partial(textwrap.fill, width=100, break_on_hyphens=False, break_long_words=False)
     listed = [fill(one, initial_indent="- ", subsequent_indent="  ") for one in conditions if one]
     return "\n\n".join(filter(None, [fill(answer), "\n".join(table), "\n".join(listed)]))

@@ -1,4 +1,4 @@
-"""The scale of a table, from rows that certify nothing; signs that its rows are dependent."""
+"""Scaling of a table by rows that certify nothing; signs that its rows are dependent."""
 import math
 import shlex
 import warnings
@@ -12,7 +12,7 @@ from beyond.stream import column_middle, column_scale, directions
 
 
 class Scale(NamedTuple):
-    """Mean and deviation of each input and of the target in the rows that set the scale.
+    """Mean and standard deviation of each input and of the target, in the rows that set the scale.
 
     A constant input has deviation inf, so that it becomes 0.
     """
@@ -26,8 +26,8 @@ class Scale(NamedTuple):
 def scale_of(X, y, relative=False):
     """The Scale of the rows X (N, d), y (N,).
 
-    relative: the target's unit is its root mean square, and its middle 0, so that a fraction of y
-    keeps its meaning. ValueError where y does not vary.
+    relative: scale y by its root mean square, without a shift, so that a fraction of y keeps its
+    meaning. ValueError where y does not vary, or is too large or small to be squared.
     """
     X, y = check_data(X, y, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -43,7 +43,7 @@ def scale_of(X, y, relative=False):
 
 
 def scaled(X, y, scale):
-    """X (N, d), y (N,) in units of the Scale; ValueError for values above 1e100 then."""
+    """X (N, d), y (N,) in the units of a Scale; ValueError for scaled values above 1e100."""
     X, y = check_data(X, y, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         X = (X - scale.middle_X) / scale.unit_X
@@ -55,15 +55,14 @@ def scaled(X, y, scale):
 
 
 def tenth(X, y, seed=0):
-    """Numbers of the tenth of the rows X (N, d), y (N,), at least two, that draw_part draws."""
+    """Indices of a tenth of the rows X (N, d), y (N,), at least two, drawn by draw_part."""
     return draw_part(X, y, max(0.1, 2 / len(y)), seed)
 
 
 def standardise(X, y, seed=0):
-    """X, y of the rows that count, scaled, and the Scale.
+    """X (N, d), y (N,) scaled, without the rows that set the scale, and the Scale.
 
-    A tenth of the rows sets the scale, and is then left out, so that the scale owes nothing to the
-    rows that a bound counts.
+    These are a tenth, left out so that the scale is independent of the rows that a bound counts.
     """
     X, y = check_data(X, y, copy=False)
     first = tenth(X, y, seed)
@@ -72,7 +71,7 @@ def standardise(X, y, seed=0):
 
 
 def in_table(mean, var, scale):
-    """mean, var (n,) of a scaled target in units of the table."""
+    """mean, var (n,) of the scaled target, converted to units of the table."""
     return scale.middle + scale.unit * mean, scale.unit**2 * var
 
 
@@ -85,14 +84,14 @@ SHARED = 0.1                   # of the rows
 def dependence(X, y, residuals):
     """Signs that the rows X (N, d), y (N,) are dependent, a dict for facts_.
 
-        order      r sqrt(n) of residuals (n,) in the order of the file, r the correlation of
-                   neighbours: within +-4 for independent rows
-        shared     rows whose inputs are those of an earlier row
-        repeats    rows whose target is that row's, too
+        order      r sqrt(n), r the correlation of neighbouring residuals (n,) in the order of the
+                   file: within +-4 for independent rows
+        shared     number of rows with the inputs of an earlier row
+        repeats    number of those with its target, too
         classes    whether the target has two values
-        counts     numbers of the inputs that grow by the same step from row to row, beside others
-        sorted     numbers of the other columns that never turn; d is the target
-        dependent  whether one of these, but classes, needs a word; dependence_text has it
+        counts     indices of the inputs that grow by the same step from row to row, beside others
+        sorted     indices of the other columns that only rise or only fall; d is the target
+        dependent  whether one of these but `classes` calls for a sentence of dependence_text
     """
     e = residuals - np.mean(residuals)
     order = e[1:] @ e[:-1] / max(e @ e, TINY) * math.sqrt(len(e))
@@ -109,7 +108,10 @@ def dependence(X, y, residuals):
 
 
 def dependence_text(facts, names, rows):
-    """Sentences on the facts of `dependence`; names: of inputs and target, rows: their number."""
+    """Yields a sentence for each sign that rows are dependent or the target is a class.
+
+    facts: of `dependence`; names: of inputs and target; rows: number of rows.
+    """
     if facts["classes"]:
         yield f"{names[-1]} has two values: of classes, a classifier predicts their probabilities."
     for i in facts["counts"]:
@@ -126,7 +128,7 @@ def dependence_text(facts, names, rows):
 
 
 def warn_dependent(facts, names, rows):
-    """A FitWarning of the sentences of dependence_text, if there are any."""
+    """Issues the sentences of dependence_text, if there are any, as a FitWarning."""
     said = " ".join(dependence_text(facts, names, rows))
     if said:
         warnings.warn(said, FitWarning, stacklevel=3)

@@ -1,4 +1,4 @@
-"""Predictive densities of a table, compared on rows held out; Jankowiak et al. 2020."""
+"""Compares predictive densities on held-out rows of a table; Jankowiak et al. 2020."""
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ TOGETHER = math.inf            # rows for dependence_text: those of equal inputs
 
 @dataclass(eq=False)
 class PredictiveGP(Model):
-    """Predictive densities by several methods: one is chosen, and trained on all rows.
+    """A GP with the best predictive density of several methods, trained again on all rows.
 
     Attributes: those of Model; fit_, a Fit of predictive.py; scale_.
     """
@@ -40,9 +40,11 @@ class PredictiveGP(Model):
     categories: str = categories()
 
     def fit(self, X, y, over=map, show=None):
-        """Trains each method on 15/20 of the rows X (N, d), y (N,), validates on 2/20, scores on
-        3/20, the last of a series; then trains the chosen one on all. Rows of equal inputs stay
-        together. Below FEW validation rows, folds of those and of the training rows choose.
+        """Trains and scores all methods; chooses one by its NLL, and trains it on all rows.
+
+        Of the rows X (N, d), y (N,) 15/20 train, 2/20 validate, 3/20 (the last of a series) score.
+        Rows of equal inputs stay together. With fewer than FEW validation rows, cross-validation
+        chooses.
 
         show: called with (epochs, objective)
         """
@@ -106,8 +108,9 @@ class PredictiveGP(Model):
         return self
 
     def limits(self, X):
-        """mean, sd (n,) of y at X (n, d), noise included, and an interval that is to hold 95 %:
-        mean -+ factor sd, factor by widened.
+        """mean, sd (n,) of y at X (n, d), noise included, and the ends of its 95 % interval.
+
+        The interval is mean -+ factor sd, with the factor of `widened`.
         """
         X = indicators(self.inputs(X), self.levels_)
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
@@ -116,14 +119,15 @@ class PredictiveGP(Model):
         return mean, np.sqrt(var), mean - half, mean + half
 
     def text(self):
-        """The scores: the answer, a table, the conditions."""
+        """The scores in words: the answer, a table, the conditions."""
         return scores_text(self.names_, self.facts_)
 
 
 def three_parts(X, y, series, seed):
-    """Numbers of the rows that train, validate and test, 15:2:3, J App. C.1.
+    """Indices of the rows that train, validate and test, 15:2:3; J App. C.1.
 
-    Rows of equal inputs are in one part. Those of a series follow each other, else draw_part draws.
+    Rows of equal inputs are in one part. A series is cut in file order, other tables by draw_part.
+    ValueError for fewer than 6 different inputs.
     """
     _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
     rank = np.searchsorted(np.sort(first), first[group.ravel()])      # groups in order of the file
@@ -146,9 +150,9 @@ def three_parts(X, y, series, seed):
 
 
 def begin(X, y, asked):
-    """kernel, ard and start of fit: of the full GP that trained_part finds on START_ROWS rows.
+    """kernel, ard and start for fit, a dict, from a full GP trained on START_ROWS rows.
 
-    `periodic` has a start of its own.
+    The periodic kernel has its own start.
     """
     if asked.kernel == "periodic":
         return dict(kernel=asked.kernel)
@@ -159,7 +163,7 @@ def begin(X, y, asked):
 
 
 def size_of(asked, N):
-    """M, batch, epochs and seed of fit for N training rows."""
+    """M, batch, epochs and seed for fit on N training rows, a dict."""
     batch = asked.batch or (200 if N <= 20_000 else 1000)
     return dict(
         M=min(asked.inducing or min(max(N // 20, 10), 100), N), batch=batch, seed=asked.seed,
@@ -167,14 +171,14 @@ def size_of(asked, N):
 
 
 def density(fit, X):
-    """predict_y of a Fit at X (n, d), scaled; of None, the constant: mean 0, variance 1."""
+    """Mean and variance (n,) of y at X (n, d), scaled, by a Fit; 0 and 1 by None, the constant."""
     return (np.zeros(len(X)), np.ones(len(X))) if fit is None else predict_y(fit, X)
 
 
 def by_folds(trained, X, y, seed):
-    """mean, var (n,) of rows X (n, d), y (n,), each by trained(X, y) of the other FOLDS.
+    """Cross-validation: predicted mean, var (n,) of rows X (n, d), y (n,), each by the other folds.
 
-    Rows of equal inputs are in one fold.
+    trained: (X, y) -> Fit. Rows of equal inputs are in one fold.
     """
     _, group = np.unique(X, axis=0, return_inverse=True)
     group = group.ravel()
@@ -186,10 +190,10 @@ def by_folds(trained, X, y, seed):
 
 
 def widened(y, mean, var):
-    """Half the width, in deviations, of intervals that hold 95 % of new y, at least 1.96.
+    """Half the width, in standard deviations, of intervals to hold 95 % of new y; at least 1.96.
 
-    The k-th smallest of |y - mean|/sd (n,), k = ceil(0.95 (n + 1)), of rows that trained nothing:
-    split conformal. Below 19 rows the largest, which holds less.
+    Split conformal: the k-th smallest |y - mean|/sd of held-out rows (n,), k = ceil(0.95 (n + 1)).
+    Below 19 rows the largest, which holds less.
     """
     off = np.sort(np.abs(y - mean) / np.sqrt(var))
     k = min(math.ceil(0.95 * (len(y) + 1)), len(y))
@@ -197,15 +201,15 @@ def widened(y, mean, var):
 
 
 def chosen_method(fits, X, y):
-    """The key of `fits` that lowest_nll chooses on validation rows X (n, d), y (n,)."""
+    """The key of the Fit in `fits` that lowest_nll chooses on validation rows X (n, d), y (n,)."""
     return lowest_nll({method: density(one, X) for method, one in fits.items()}, y)
 
 
 def lowest_nll(forecasts, y):
-    """The key of `forecasts`, each a (mean, var) of rows that did not train it, with the lowest NLL
-    of y (n,).
+    """The method with the lowest NLL on held-out targets y (n,).
 
-    `exact` if there, unless that NLL is lower by more than a standard error of the difference.
+    forecasts: method -> (mean, var), (n,) each. `exact` is preferred unless its NLL is higher by
+    more than one standard error of the difference.
     """
     losses = {}
     for method, (mean, var) in forecasts.items():
@@ -217,7 +221,9 @@ def lowest_nll(forecasts, y):
 
 
 def score(y, mean, var, unit, factor=1.96):
-    """Scores of predictions of y (n,), a dict; unit: of the scaled target [y]; factor: of widened.
+    """NLL, RMSE, CRPS and coverage of predictions of the scaled y (n,), a dict.
+
+    unit: its unit [y]; factor: half the interval's width in deviations, see widened.
     """
     inside = np.abs(y - mean) <= factor * np.sqrt(var)
     return dict(NLL=nll(y, mean, var), RMSE=unit * rmse(y, mean), CRPS=unit * crps(y, mean, var),
