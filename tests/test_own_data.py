@@ -244,7 +244,7 @@ a,b,kind\n1,2,u\n3,4,v\n | --target b --categories kind; or: --target b --drop k
 a,b,kind\nx,y,u\nx,z,v\n                       |
 a,p\n1,"$1,200"\n2,$30\n | N(p).str.replace('$', '').str.replace(',', ''))
 a;p\n1;1.200,5 kg\n2;30 kg\n|N(p).str.replace(' kg', '').str.replace('.', '').str.replace(',', '.'))
-,p,y\n5%,1,2\n30.5%,2,3\n | N(0).str.replace('%', '')); or: --drop 0
+p,,y\n1,5%,2\n2,30.5%,3\n | N(1).str.replace('%', '')); or: --drop 1
 a,p,y\n1,5%,2\n2,30.5%,3\n | N(p).str.replace('%', '')); or: --drop p
 a,b\nm,EUR\n1,2\n3,4\n5,6\n7,8\n | begin line 2 with #, as no row
 a,b\nm,EUR\nmean,sum\n\nROWS | begin line 2, 3 with #, as no row
@@ -265,7 +265,7 @@ def test_remedies(text, said, lines):
     said = re.sub(r"N\((\w+)\)", r"in pandas df['\1'] = pd.to_numeric(df['\1'].str.strip()", said)
     said = re.sub(r"D\((\w+), (.*?)\)",
                   r"in pandas df['\1'] = pd.to_datetime(df['\1'], format='\2').dt.dayofyear", said)
-    said = said.replace("df['0']", "df[df.columns[0]]")
+    said = said.replace("df['1']", "df[df.columns[1]]")
     write("t", text)
     _, err = run("certify t", 2)
     assert (err.rpartition("(to read it: ")[2] == f"{said})\n") == bool(said)
