@@ -94,17 +94,17 @@ def of_columns(name, d):
 
 
 def names_theta(d, ard=False):
-    """Names of the parameters of an SE or Matern kernel, with one lengthscale or (ard) d."""
+    """Parameter names of an SE or Matern kernel, with one lengthscale or (ard) d."""
     return [*of_columns("lengthscale l", d if ard else 1), "signal"]
 
 
 def names_periodic(d, ard=True):
-    """Names of the parameters of the periodic kernel, which always has d lengthscales."""
+    """Parameter names of the periodic kernel, which always has d lengthscales."""
     return [*of_columns("lengthscale l", d), *of_columns("period p", d), "signal"]
 
 
 def names_mixture(d, ard=True):
-    """Names of the parameters of one component, a row of the mixture's ln_theta."""
+    """Parameter names of one component, a row of the mixture's ln_theta."""
     return [*of_columns("frequency mu", d), *of_columns("lengthscale l", d), "signal"]
 
 

@@ -186,7 +186,7 @@ def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel
         over         map, or the map of a pool or an engine: docs/scale.md#threads-and-machines
         seed         also draws the part of the rows
         callback     called in each optimisation; a true result ends that one
-        start        of a single one
+        start        with it there is one optimisation
     Rows in memory-mapped files are read where they are used; the files must stay as they are.
     """
     X, y = check_data(X, y, copy=False)
