@@ -457,9 +457,9 @@ for number, methods in ((1, COMPARED), (2, VARIANTS)):
         partial(rank_table, table=f"J_table{number}", methods=methods))
 
 
-@figure("All scores of all methods, and what they are minus SVGP's on the same splits. At full size "
-        "also with the beta_reg, of two or more that have been run, whose validation NLL is lowest.",
-        *J_FILES, **COMPARISON)
+@figure("All scores of all methods, and what they are minus SVGP's on the same splits. At full "
+        "size also with the beta_reg, of two or more that have been run, whose validation NLL is "
+        "lowest.", *J_FILES, **COMPARISON)
 def J_table3(run, splits, validate):
     rows = score_rows(run, splits, ALL_TEN, SCORES, validate)
     title = counted("PPGPR-MFD's NLL is below SVGP's", "NLL", mfd_below_svgp, rows,

@@ -229,8 +229,8 @@ def with_jitter(X1, X2, ln_theta, by_differences=False):
 
 
 @experiment("SCORES on the test rows of the first split. \"softplus\": Adam moves softplus^-1 of "
-            "lengthscales and variances, as in GPyTorch, not their ln; \"and jitter\": with 1e-3 on "
-            "K_MM's diagonal, GPyTorch's in 2020.",
+            "lengthscales and variances, as in GPyTorch, not their ln; \"and jitter\": with 1e-3 "
+            "on K_MM's diagonal, GPyTorch's in 2020.",
             needs="0.4 GB and a core for 30 to 50 minutes",
             N=(100, 1000, 10_000, "all", "all"), M=(5, 40, 1000, 100), batch=(75, 100, 1000, 1000),
             epochs=(3, 30, 400, 400), lr=0.01)
