@@ -433,7 +433,7 @@ def L_fig4(run, give):
     _, found, (title,) = of_L.rate_figure(run, 39, [10, 20, 30], 3, False, "time")
     assert {row["run drawn"] for row in found} == {2}
     assert [found[0][name] for name in ("train MSE", "test MSE", "deviation of a run")] == [5, 2, 1]
-    assert said(title) == [2, 2, 1.55, 1.36]
+    assert said(title) == [2, 2, 1.36, 1.55]
 
 
 @law
