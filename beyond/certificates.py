@@ -188,7 +188,7 @@ def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
 def risk_bound(losses, delta, groups=None, zero_one=True):
     """An upper confidence bound on the risk, the mean loss, and the number of rows (or groups).
 
-        losses     (n,) in [0, 1], of rows that chose nothing in the model
+        losses     (n,) in [0, 1], of rows that neither trained nor chose the model
         groups     (n,): labels; each group counts as one, with its mean loss
         zero_one   whether each loss is 0 or 1
     The bound fails with probability delta. It is the binomial_bound if zero_one and without groups,
@@ -236,12 +236,14 @@ def enclosed_rows(fit, X, over, offset):
 
 
 def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
-    """The HeldOut bounds of a Fit or Certified, by rows X (n, d), y (n,) that chose nothing in it.
+    """The HeldOut bounds of a Fit or Certified, from rows X (n, d), y (n,) that had no part in it.
 
         Q: kl^-1(risk, ln(1/delta)/n);   mean: binomial_bound if the loss is 0 or 1, else as Q
     Langford 2005; Foong et al. 2021. They certify `fit`, not a GP trained again on all rows.
-    Choosing the best of several Fits, or of several eps, tested on the same rows voids the bounds,
-    unless each has its share of delta.
+    Choosing the best of several Fits, or of several eps, on the same rows voids the bounds, unless
+    each has its share of delta.
+
+    over: map, or a pool's equivalent.
 
     groups (n,): labels; a group counts as one, with its mean loss. Theorem: the mean losses of
     groups drawn independently are independent and in [0, 1], so kl^-1 holds with their number in

@@ -62,7 +62,10 @@ def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
 
 
 def parametrisations(d, start_theta, ard):
-    """The values of `ard` to try with d inputs: both for None, unless the kernel has only one."""
+    """The values of `ard` to try with d inputs: ard itself, or both if it is None.
+
+    [True] if the kernel has the same parameters either way.
+    """
     if len(start_theta(d, False)) == len(start_theta(d, True)):
         return [True]
     return [False, True] if ard is None else [ard]

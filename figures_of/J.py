@@ -105,9 +105,10 @@ def score_run(run, data, method, split, beta_reg, gamma=1.03, *, N, exact_rows, 
 
 
 def split_of(run, data, split, N):
-    """X (N, d), y (N,) of a data set, and the rows that train, test and validate in a split.
+    """X (N, d), y (N,) of a data set, and the row numbers for training, test and validation.
 
-    N: how many rows to generate, if the data are not real. The shares are 15 : 3 : 2, J App. C.1.
+    split: its number, from 0. N: how many rows to generate, unless the data are real. The shares
+    are 15 : 3 : 2, J App. C.1.
     """
     X, y = data_set(run, data, lambda rng: GENERATED[data](rng, N), "score_table", run.size, data)
     order = run.seeded(data, split).permutation(len(y))
@@ -134,10 +135,10 @@ def weights(method, validate):
 
 
 def scores_of(run, data, method, split, validate):
-    """The SCORES of a method on the test rows of a split.
+    """The SCORES of a method on the test rows of a split; None if too few runs are done.
 
-    If validate, those of the weights with the lowest NLL on the validation rows, of two or more
-    that have been run. None if too few have.
+    validate: whether validation rows choose among the method's weights, by the lowest NLL. At least
+    two weights, if it has so many, must then have been run.
     """
     each = [run.once(score_run, data, method, split, *one) for one in weights(method, validate)]
     found = [scores for scores in each if scores]

@@ -132,7 +132,7 @@ def snapshots(X, y, method, mixture=False, batch=1, **options):
 def extra_predictors(method, X, y, times):
     """A list of functions X_new -> mean, variance (n,), one per number of rows seen.
 
-    method: one of L_EXTRA, which L does not compare; times: the numbers of rows seen.
+    method: one of L_EXTRA, the methods that L does not compare; times: the numbers of rows seen.
     """
     if method == "O-PACGP, certified":
         all_times = list(learners(X[:times[-1]], y[:times[-1]]))

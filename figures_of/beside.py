@@ -178,7 +178,7 @@ def formula(tex, display):
 # --- text and code -------------------------------------------------------------------------------
 
 def heading(m):
-    """A heading, with the name that GitHub gives it in links."""
+    """A heading as HTML, with GitHub's anchor; m: a match, of which m[1] is its text."""
     name = re.sub(r"[^\w -]", "", m[1].lower()).replace(" ", "-")
     return f'<h2 id="{name}">{m[1]}</h2>'
 
@@ -238,7 +238,7 @@ def chosen(row, own, quoted):
 
 
 def listing(lines):
-    """Code as HTML: coloured, a tag links to its equation; long lines go on below, indented."""
+    """Lines of code as HTML: coloured, tags linked to their equations, long lines wrapped."""
     spans = []
     for line in lines:
         indent = len(line) - len(line.lstrip())

@@ -62,11 +62,12 @@ def beside(rows, paper, *keys):
 def agreement(table, within=0.5):
     """How far a table of `beside` agrees with the paper.
 
-    Two numbers agree if they differ by at most `within` published standard errors and half a unit
-    of the last digit. Ours of a single split has sqrt(10) times the error of the paper's ten.
+    Two numbers agree if they differ by at most `within` published standard errors plus half a unit
+    of the last digit. The published errors are of ten splits; for a number of ours from a single
+    split they are multiplied by sqrt(10).
 
-    Returns how many numbers agree, of how many; the median difference in published standard errors;
-    the names of the rows in which one does not agree.
+    Returns how many numbers agree; how many there are; the median difference in published standard
+    errors; the names of the rows with a number that does not agree.
     """
     off, others = [], {}
     agree = 0

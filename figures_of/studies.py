@@ -207,11 +207,12 @@ def certificate_panels(rows):
 
 
 def scales_of(raw):
-    """Parameters whose scales are softplus of raw ones, as GPyTorch has them.
+    """Parameters p whose lengthscales and variances are the softplus of raw ones, as in GPyTorch.
 
-    raw: a dict like predictive.Fit's params; lengthscales and variances are softplus(raw), plus
-    1e-4 for the noise variance. Returns the dict with their ln, and the derivatives of ln_theta and
-    ln_noise w.r.t. raw.
+    raw: a dict like predictive.Fit's params. Its ln_theta and ln_noise hold the raw values: the
+    lengthscales are softplus(raw), and so are the variances, plus 1e-4 for that of the noise.
+
+    Returns p, which has ln_theta and ln_noise proper, and their derivatives w.r.t. raw.
     """
     slopes, logs = {}, {}
     for name, least in (("ln_theta", 0.0), ("ln_noise", 1e-4)):

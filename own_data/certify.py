@@ -35,11 +35,11 @@ INTERVAL = ("by_sd", "least", "factor", "needs", "half_width")      # and of cov
 class CertifiedGP(Model):
     """A GP that states at most how often its predictions miss by more than a tolerance.
 
-    A step of a Pipeline before it that is fitted with the targets (SelectKBest, TargetEncoder), or
-    a fitted transformer of the targets, has seen the rows that certify, and voids the certificate:
-    fit it on some rows, and name these as `train`.
+    An earlier step of a Pipeline that is fitted with the targets (SelectKBest, TargetEncoder), or a
+    fitted transformer of the targets, voids the certificate, because it has seen the rows that
+    certify. Fit it on some of the rows, and pass these as `train`.
 
-    Attributes: those of Model; fit_, a Certified; scale_; bound_, of the mean, at the first eps.
+    Attributes: those of Model; fit_, a Certified; scale_; bound_, of the mean at the first eps.
     """
     eps: float = option(None, "tolerance in the target's unit, fixed before seeing the data, or "
                               "several; default: 0.6 deviations of the rows that set the scale",
@@ -65,8 +65,8 @@ class CertifiedGP(Model):
         X (N, d), y (N,): a table whose rows, or groups, are drawn independently
         groups (N,): labels, equal in rows that belong together, for held-out
         train (N,): booleans, which rows train and set the scale, in place of the drawn half; the
-            others certify, and may have chosen nothing, nor which rows these are
-        over: map, or what works like it, of a pool
+            others certify, and must have had no part in any choice, that of the split included
+        over: map, or a pool's equivalent
         show: called with (evaluations, objective); a true result ends the training
         """
         asked, X, y = self.remember(X, y)
@@ -130,14 +130,16 @@ class CertifiedGP(Model):
 
     @property
     def bound_(self):
-        """The certificate of the mean, at the first eps."""
+        """The bound on misses of the mean at the first eps; None if only intervals are certified.
+        """
         return self.facts_["mean_bound"]
 
     def limits(self, X):
-        """mean, sd (n,) of f at X (n, d), and what the certificate is about: the interval that
-        coverage asks for, or else mean -+ eps, the first.
+        """mean, sd, lower, upper, (n,) each, at X (n, d); mean and sd are those of f.
 
-        Of relative misses: the y with |mean - y| <= eps |y|, all of them where eps >= 1.
+        The limits are what is certified: the interval for `coverage` if that was asked for, else
+        mean -+ the first eps. If eps is relative, they enclose the y with |mean - y| <= eps |y|,
+        and are infinite if eps >= 1.
         """
         X = indicators(self.inputs(X), self.levels_)
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
@@ -164,7 +166,8 @@ class CertifiedGP(Model):
 def three_sets(X, y, groups, asked, train=None):
     """Numbers of the rows that set the scale, of those that train, and of those that certify.
 
-    train: as fit has it. ValueError unless both parts have two rows, and whole groups.
+    asked: the parameters of a CertifiedGP; train: as in fit. ValueError unless each part has two
+    rows, and no group is divided.
     """
     if len(y) < 4:
         raise ValueError(f"n_samples = {len(y)} rows are too few: at least 4")
@@ -180,7 +183,7 @@ def three_sets(X, y, groups, asked, train=None):
 
 
 def given_part(train, y, groups):
-    """Numbers of the rows that train; arguments and errors as three_sets."""
+    """Numbers of the rows that train; arguments and errors as in three_sets."""
     train = np.asarray(train)
     if train.dtype != bool or train.shape != y.shape or not 2 <= np.sum(train) <= len(y) - 2:
         raise ValueError("train must be True or False for each row, and leave two rows in each "
@@ -193,7 +196,7 @@ def given_part(train, y, groups):
 
 
 def size_of(asked, N, trains):
-    """method, M and evaluations for N rows, of which those numbered `trains` train."""
+    """A dict of method, M and evaluations for N rows; trains: numbers of the rows that train."""
     many_rows = asked.inducing is not None or N > 1000
     n = len(trains)
     M = min(asked.inducing or 100, n)
@@ -206,9 +209,10 @@ def size_of(asked, N, trains):
 # --- facts ---------------------------------------------------------------------------------------
 
 def claim(fit, eps, eps_s, guess, facts, seen):
-    """What is certified of misses by more than eps, eps_s in deviations: a dict of CLAIM.
+    """What is certified about misses by more than eps: a dict with the keys CLAIM.
 
-    guess: the constant to compare with; seen: the rows that certify, as held_out takes them.
+    eps_s: eps in deviations; guess: the constant to compare with; facts: certificate, share, gibbs;
+    seen: the rows that certify, as keywords of held_out.
     """
     fit = fit._replace(eps=eps_s)
     held = held_out(fit, delta=facts["share"], **seen)
@@ -226,11 +230,12 @@ def claim(fit, eps, eps_s, guess, facts, seen):
 
 
 def interval_facts(fit, facts, seen):
-    """The intervals that hold a share of new targets, in the unit of interval_unit: a dict.
+    """The intervals that hold a share of new targets: a dict.
 
-        factor      so many units to either side of the mean
-        half_width  the same in the target's unit, on average over the rows that certify
-        needs       rows (or groups) without which no interval is certified
+        factor      half their width, in the unit that interval_unit chose
+        half_width  half their width in the target's unit, the mean over the rows that certify
+        needs       how many rows (or groups) must certify for there to be an interval
+    facts: coverage, share, by_sd, least, noise, unit; seen: as in claim.
     """
     coverage, share = facts["coverage"], facts["share"]
     scores = interval_scores(fit, by_deviation=facts["by_sd"], least=facts["least"], **seen)
@@ -241,7 +246,7 @@ def interval_facts(fit, facts, seen):
 
 
 def half_width(var, facts):
-    """Half of the intervals (n,) in the target's unit, for var (n,) of a scaled f."""
+    """Half the width of intervals (n,) in the target's unit; var (n,): that of f, scaled."""
     unit = np.ones(len(var))
     if facts["by_sd"]:
         unit = np.maximum(np.sqrt(var + facts["noise"]), facts["least"])
@@ -249,16 +254,16 @@ def half_width(var, facts):
 
 
 def interval_unit(fit, X, trained, y, coverage, delta):
-    """The unit of the intervals, by the rows that trained, X (n, d), y (n,): a dict.
+    """The unit of the intervals, chosen by the rows that trained, X (n, d), y (n,): a dict.
 
-        by_sd   the predicted deviation of y, noise included, which gives shorter intervals on
-                average if these rows certify; else the scale's unit
-        least   this counts where the predicted deviation is smaller: the mean one. So the
-                intervals are hardly wider than constant ones, and at most about twice as wide:
-                the mean of max(sd, mean sd) is at most 2 mean sd
+        by_sd   whether it is the predicted deviation of y, noise included, not the scale's unit: it
+                is if, were these rows to certify, the intervals would be shorter on average
+        least   the mean predicted deviation, which replaces smaller ones. So the intervals are
+                hardly wider than constant ones, and at most about twice as wide: the mean of
+                max(sd, mean sd) is at most 2 mean sd
 
-    trained (n,): the targets that gave the GP. A full GP predicts each row by the others, a sparse
-    one is taken as it is.
+    trained (n,): the targets that the GP was trained on. A full GP predicts each row from the
+    others; a sparse one predicts all as it is.
     """
     mean, var = predict(fit, X)
     sd = np.sqrt(var + math.exp(fit.ln_noise))
@@ -273,7 +278,7 @@ def interval_unit(fit, X, trained, y, coverage, delta):
 
 
 def gp_facts(fit):
-    """How a Fit was trained, and to what: a dict."""
+    """How a Fit was trained, and its parameters: a dict."""
     family, _ = METHODS[fit.method]
     d = fit.Z.shape[1]
     return dict(
@@ -286,7 +291,7 @@ def gp_facts(fit):
 # --- the text ------------------------------------------------------------------------------------
 
 def certificate_text(names, rows, dropped, facts):
-    """The facts_ of a CertifiedGP in words; rows, dropped: how many are complete, and not.
+    """The facts_ of a CertifiedGP in words; rows, dropped: how many are complete, and incomplete.
 
     Bounds and tolerances are rounded up, the confidence down.
     """
@@ -303,7 +308,7 @@ def certificate_text(names, rows, dropped, facts):
 
 
 def interval_text(name, facts):
-    """What the intervals hold."""
+    """A clause on what the intervals hold; name: that of the target."""
     share = f"{(100 * Decimal(repr(facts.coverage))).normalize():f} %"
     if math.isinf(facts.factor):
         return (f"nothing is said of intervals that hold {share}: that needs {facts.needs} "
@@ -318,7 +323,7 @@ def interval_text(name, facts):
 
 
 def claim_text(name, facts):
-    """What a miss is, and its bound, of one eps; of several the lines below tell."""
+    """A clause on what a miss is, and its bound; of several eps, it leaves these to the table."""
     if len(facts.claims) > 1:
         return (f"the predicted {name} misses by more than eps with probability at most the bound, "
                 "at every eps at once")
@@ -338,7 +343,7 @@ def claim_text(name, facts):
 
 
 def claim_lines(facts):
-    """A line for each eps."""
+    """Yields the lines of the table: its head, then one per eps."""
     heads = [one for one in COLUMNS if getattr(facts, one) is not None]
     if heads:
         yield f"{'eps':>12}" + "".join(f"{COLUMNS[one]:>10}" for one in heads)
@@ -349,7 +354,7 @@ def claim_lines(facts):
 
 
 def conditions(facts):
-    """What the claim rests on, where it differs from run to run."""
+    """Yields sentences on what the claim rests on, as far as that differs from run to run."""
     rows = "groups of rows" if facts.grouped else "rows"
     others = f", {facts.trained} other rows trained" * (facts.trained > 0)
     yield (f"{facts.N} {rows} certify{others}. They and new ones must be drawn independently from "

@@ -52,7 +52,7 @@ STREAMED = "row,mean,sd,lower,upper,y,loss,bound\n"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are a ValueError."""
+    """An ArgumentParser that raises ValueError where others exit."""
 
     def error(self, message):
         dashed = " (one that begins with - is written --option=-1)" * ("expected one" in message)
@@ -60,7 +60,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(text):
-    """The value of a text; the text if it is none: after several numbers it may be the table."""
+    """A text as a float, or unchanged if it is not one: after several numbers it may be the table.
+    """
     try:
         return float(text)
     except ValueError:
@@ -68,9 +69,9 @@ def number(text):
 
 
 def parser():
-    """The options: of each verb its model's parameters and SHARED; of copy the names.
+    """The parser: options of a verb are its model's parameters and SHARED; copy takes names.
 
-    What is not given is None.
+    An option that is not given is None.
     """
     ap = Parser(prog="python -m own_data", description="GPs with certificates or scores, for a "
                                                        "table of your own")
@@ -98,7 +99,7 @@ def parser():
 
 
 def show(step, value):
-    """A line of progress, on a terminal."""
+    """Prints a line of progress, if stderr is a terminal."""
     if sys.stderr.isatty():
         print(f"\r{step} steps, objective {value:.5g}{'':20}\r", end="", file=sys.stderr)
 
@@ -106,7 +107,11 @@ def show(step, value):
 # --- files ---------------------------------------------------------------------------------------
 
 def check_options(args):
-    """Refuses options that are empty, as of a shell's variable without value, or do nothing."""
+    """ValueError for an option that is empty, like an unset shell variable, or has no effect.
+
+    In args, a table that was read as the last eps is moved to its place, and --out - dropped where
+    it is the default.
+    """
     several = getattr(args, "eps", None)
     if args.table is None and isinstance(several, list) and isinstance(several[-1], str):
         args.table = several.pop()
@@ -128,7 +133,7 @@ def check_options(args):
 
 
 def check_files(args):
-    """Refuses what cannot be written, or is named twice, before anything is computed."""
+    """Raises, before anything is computed, if a file cannot be written, or is named twice."""
     paths = {name: getattr(args, name) for name in (*WRITTEN, "table", "predict", "model")}
     if args.out == "-":
         del paths["out"]
@@ -144,13 +149,13 @@ def check_files(args):
 
 
 def same_file(a, b):
-    """Whether two paths are one file; - is what standard input reads."""
+    """Whether two paths are one file; - is the file that standard input reads."""
     a, b = (0 if path == "-" else os.path.realpath(path) for path in (a, b))
     return a == b or os.path.isfile(a) and os.path.isfile(b) and os.path.samefile(a, b)
 
 
 def new_figure(path):
-    """A function that writes a model's drawing; ValueError where no picture has such a name."""
+    """A function (model, data) that draws to a file; ValueError if path is no picture's name."""
     os.environ["MPLBACKEND"] = "agg"
     from matplotlib import rcParams
     from matplotlib.figure import Figure
@@ -170,9 +175,10 @@ def new_figure(path):
 
 
 def new_rows(args, names, texts, seen=0):
-    """X (n, d) of the table --predict, its columns by name; NaN where a cell is missing.
+    """X (n, d) of the table --predict, its columns found by name; NaN where a cell is missing.
 
-    names: of the inputs; texts: of those that are categories; seen: rows before, of a clock.
+    names: of the inputs; texts: of those that are categories; seen: how many rows came before,
+    which is needed if the only input is the row number.
     """
     names = [name for name in names if name != CLOCK]
 
@@ -188,13 +194,13 @@ def new_rows(args, names, texts, seen=0):
 
 
 def rows_for(model, args):
-    """new_rows for a model that has learnt."""
+    """X (n, d) as in new_rows, for a model that has been trained."""
     texts = [model.names_[i] for i in model.category_columns()]
     return new_rows(args, model.names_[:-1], texts, getattr(model, "seen_", 0))
 
 
 def predictions(model, X):
-    """A dict of lists: mean, sd, lower, upper at X (n, d), NaN where that is incomplete."""
+    """Predictions at X (n, d): a dict of lists mean, sd, lower, upper; NaN for rows with a gap."""
     complete = ~np.isnan(X).any(1)
     values = np.full((4, len(X)), np.nan)
     if complete.any():
@@ -203,7 +209,7 @@ def predictions(model, X):
 
 
 def write_predictions(found, path):
-    """The dict of lists as CSV, on standard output without a path."""
+    """Writes a dict of lists as CSV to path, or to standard output if there is none."""
     text = "".join(",".join(map(str, row)) + "\n" for row in [found, *zip(*found.values())])
     if path:
         write_file(path, text.encode())
@@ -214,7 +220,8 @@ def write_predictions(found, path):
 # --- learning ------------------------------------------------------------------------------------
 
 def demo():
-    """The lines of a table of 300 rows, a noisy wave, in decimals that all processors agree on."""
+    """The lines of a table of 300 rows, a noisy wave, with so few digits that all processors agree.
+    """
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, 300)
     y = np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(300)
@@ -222,8 +229,10 @@ def demo():
 
 
 def lines_for(args, path):
-    """The lines of a file, or of the demo, those in args.apart as comments, and its name; those of
-    standard input are kept, except of a stream.
+    """The lines of a file, or of the demo if path is None, and the name of their source.
+
+    Lines in args.apart become comments. Those of standard input are kept in args, to be read again,
+    unless they are a stream.
     """
     if path is None:
         return demo(), "the demo"
@@ -238,7 +247,7 @@ def lines_for(args, path):
 
 
 def reading(args):
-    """The keyword arguments of read_rows that the options are."""
+    """The options as keyword arguments of read_rows."""
     choose = partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
                      group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
     categories = partial(columns, option="categories", text=args.categories)
@@ -247,8 +256,14 @@ def reading(args):
 
 
 def read_all(args):
-    """The Table; its names, numbers of categories, and values, all without the groups, these as an
-    argument of fit; between them X of --predict or None.
+    """Reads all tables; returns table, names, texts, X_new, values, more.
+
+        table    the Table
+        names    of its columns, without the groups
+        texts    numbers of those columns that are categories
+        X_new    (n, d) of --predict, or None
+        values   (N, d+1), without the groups
+        more     keywords of fit: the groups, if any
     """
     table = read_table(*lines_for(args, args.table), keep_gaps=args.verb == "follow",
                        **reading(args))
@@ -261,7 +276,10 @@ def read_all(args):
 
 
 def learn_table(model, args):
-    """Trains the model on the table, once --predict can be read; X, y, and its rows or None."""
+    """Trains the model on the table, after reading that of --predict.
+
+    Returns X, y, and X of --predict or None.
+    """
     table, names, texts, X_new, values, more = read_all(args)
     X, y = values[:, :-1], values[:, -1]
     model.categories = texts or None
@@ -274,10 +292,10 @@ def learn_table(model, args):
 
 
 def follow_rows(model, args):
-    """Learns from rows as they come: first a row's line of --out, then the state.
+    """Learns from rows as they come; for each, writes its line of --out, then saves the state.
 
-    Rows that the state has seen are skipped in a file; standard input brings new ones. Of one
-    column, the input is the row's number, from 0.
+    In a file, rows that the state has seen are skipped; those of standard input are all new. If the
+    table has one column, the input is the row's number, from 0.
     """
     lines, source = lines_for(args, args.table)
     rows = read_rows(lines, source, **reading(args), known=getattr(model, "columns_", ()))
@@ -308,7 +326,7 @@ def follow_rows(model, args):
 
 
 def follow_row(model, row, source, out):
-    """Learns from a row (d+1,); writes its line, or those of its batch."""
+    """Learns from a row (d+1,), and writes its line, or the lines of its batch, to `out`."""
     try:
         model.take(row)
     except ValueError as err:
@@ -319,7 +337,10 @@ def follow_row(model, row, source, out):
 
 
 def opened_lines(path, seen):
-    """The file of a stream's lines, without those of rows that the state has not seen."""
+    """Opens the file of a stream's lines, after removing those of rows that the state has not seen.
+
+    Returns a context manager, of None if path is None. seen: how many rows the state has seen.
+    """
     if path is None:
         return contextlib.nullcontext()
     if path == "-":
@@ -346,7 +367,7 @@ def opened_lines(path, seen):
 # --- remedies ------------------------------------------------------------------------------------
 
 def changed(args, remedy):
-    """The options with a remedy of Refused."""
+    """A copy of args with a remedy of Refused applied."""
     new = argparse.Namespace(**vars(args))
     for name, value in remedy.items():
         old = getattr(new, name, None)
@@ -360,7 +381,11 @@ def changed(args, remedy):
 
 
 def remedied(model, args, first, deep=4):
-    """The options with the first remedy, and what else it takes, that lets the tables be read."""
+    """A copy of args with the first of the remedies that lets the tables be read, or None.
+
+    If a remedy is not enough, those of the next Refused are tried with it, and so on, at most
+    `deep` more.
+    """
     for remedy in first:
         new = changed(args, remedy)
         try:
@@ -377,7 +402,7 @@ def remedied(model, args, first, deep=4):
 
 
 def advice(model, args, refused):
-    """The remedies that help, tried in memory, in words; none for a stream that goes on."""
+    """The remedies that help, tried in memory, as text; none for a stream of standard input."""
     piped = args.verb == "follow" and args.table == "-"
     found = [remedied(model, args, first) for first in refused.remedies * (not piped)]
     said = dict.fromkeys(options_text(args, new) for new in found if new)
@@ -385,7 +410,10 @@ def advice(model, args, refused):
 
 
 def options_text(old, new):
-    """What is new in options, as it is typed, and what no option does."""
+    """A remedy in words: new options as they are typed, lines to comment out, code for pandas.
+
+    old, new: args without and with it.
+    """
     typed = ["of a series follow"] * (new.verb != old.verb)
     for name in ("skip", "decimal", "na", "target", "categories", "drop"):
         value = getattr(new, name)
@@ -403,9 +431,10 @@ def options_text(old, new):
 # --- the program ---------------------------------------------------------------------------------
 
 def emit(model, args, found):
-    """Prints what was read and said, or with --json facts and predictions as one object.
+    """Prints what was read and the model's text, or with --json its facts as one object.
 
-    On stderr where predictions have standard output.
+    found: the predictions, or None; they are part of that object unless --out has them. Prints to
+    stderr if predictions go to standard output.
     """
     *inputs, target = model.names_
     rows = model.rows_ + model.dropped_
@@ -426,12 +455,13 @@ def emit(model, args, found):
 
 
 def printable(text):
-    """The text with control characters, as a file's names may hold, as escapes."""
+    """The text with control characters, which names in a file may contain, written as escapes."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def resumed(model, path):
-    """The model saved at path, to go on with; ValueError where its parameters are others."""
+    """The model saved at path, to be continued; ValueError unless it has the parameters of `model`.
+    """
     known = type(model).load(path)
     if known.get_params() != model.get_params() | dict(categories=known.categories):
         raise ValueError(f"{path} was made with {known.get_params()}: a certificate is for one "
@@ -440,7 +470,7 @@ def resumed(model, path):
 
 
 def work(args):
-    """What the options ask for: reads, learns, writes files, prints."""
+    """Does what the options ask for: reads, learns, writes files, prints."""
     check_options(args)
     check_files(args)
     kind, _ = KINDS[args.verb]
@@ -457,7 +487,10 @@ def work(args):
 
 
 def learn_and_tell(kind, model, args, draw):
-    """Learns, or loads what was learnt; writes files, prints."""
+    """Trains the model, unless args.model was loaded; writes files, prints.
+
+    kind: the model's class. draw: what new_figure returns, or None.
+    """
     streams = kind is StreamGP
     data, X_new = (), None
     if streams and not args.model:
@@ -490,7 +523,8 @@ def learn_and_tell(kind, model, args, draw):
 
 
 def main(argv=None):
-    """The exit status: 0; 2 after a line on an error; 130 after Ctrl-C."""
+    """Runs the program. Returns its exit status: 0, 2 after a line on the error, 130 after Ctrl-C.
+    """
     warnings.simplefilter("ignore")
     typed = sys.argv[1:] if argv is None else argv
     if "--copy" in typed:                                # as in version 1

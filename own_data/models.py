@@ -206,7 +206,7 @@ class Model:
         return found
 
     def table(self, X, y):
-        """X (n, d), y (n,) as floats; ValueError as `inputs`, and for unusable targets."""
+        """X (n, d), y (n,) as float arrays; ValueError as in `inputs`, or if y cannot be used."""
         X = self.inputs(X)
         if np.asarray(y).ndim == 2:
             warnings.warn("A column-vector y was passed when a 1d array was expected",

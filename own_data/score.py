@@ -221,9 +221,10 @@ def lowest_nll(forecasts, y):
 
 
 def score(y, mean, var, unit, factor=1.96):
-    """NLL, RMSE, CRPS and coverage of predictions of the scaled y (n,), a dict.
+    """NLL, RMSE, CRPS and coverage (inside) of predictions, a dict.
 
-    unit: its unit [y]; factor: half the interval's width in deviations, see widened.
+    y, mean, var (n,): targets and predictions, scaled. unit [y]: that of the scale, by which RMSE
+    and CRPS are multiplied. factor: half the interval's width in deviations, see widened.
     """
     inside = np.abs(y - mean) <= factor * np.sqrt(var)
     return dict(NLL=nll(y, mean, var), RMSE=unit * rmse(y, mean), CRPS=unit * crps(y, mean, var),

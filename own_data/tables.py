@@ -43,11 +43,12 @@ csv.field_size_limit(2**31 - 1)
 
 
 class Refused(ValueError):
-    """A table that is not read as it is.
+    """A table that cannot be read as it is.
 
-    remedies: lists, of which the first that helps is proposed, of dicts: option -> value, or a list
-    that is added to it; apart -> (source, line) that become comments; mended -> (column, the line
-    in pandas that makes numbers of it).
+    remedies: a list of lists; from each, the first remedy that helps is proposed. A remedy is a
+    dict: option -> its new value, or a list to be added to it. Two keys are no options: apart ->
+    [(source, line)], to become comments, and mended -> [(column, the line in pandas that makes
+    numbers of it)].
     """
 
     def __init__(self, said, remedies):
@@ -67,7 +68,7 @@ class Table(NamedTuple):
 # --- lines and cells -----------------------------------------------------------------------------
 
 def as_latin_1(err):
-    """The bytes that are no UTF-8 as Latin-1."""
+    """A decoder's error handler: bytes that are not UTF-8 are read as Latin-1."""
     return err.object[err.start:err.end].decode("latin-1"), err.end
 
 
@@ -75,9 +76,9 @@ codecs.register_error("latin-1", as_latin_1)
 
 
 def lines_of(path):
-    """The lines of a text file as they come, plain or gzip; - is standard input.
+    """Yields the lines of a text file, plain or gzip, as they come; path - is standard input.
 
-    In UTF-8 or Latin-1. ValueError where it is no text.
+    The text is UTF-8, or else Latin-1. ValueError if the file is not text.
     """
     if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed")
@@ -95,9 +96,10 @@ def lines_of(path):
 
 
 def without_comments(lines, skip, comments):
-    """The lines, empty in place of those skipped and of comments, which go to a list.
+    """Yields the lines, with empty ones in place of comments and of the first `skip`.
 
-    Tabs alone are a row of empty cells, but above the table.
+    The comments are appended to the list `comments`. Below the first row, a line of tabs is a row
+    of empty cells.
     """
     begun = False
     for n, line in enumerate(lines, 1):
@@ -116,15 +118,17 @@ def without_comments(lines, skip, comments):
 
 
 def csv_rows(lines, mark, quoting=csv.QUOTE_MINIMAL):
-    """A reader of lists of cells; where blanks are between them, tabs are blanks."""
+    """A csv.reader of the lines; if the mark between cells is a blank, tabs count as blanks."""
     if mark == " ":
         lines = (line.replace("\t", " ").strip() for line in lines)
     return csv.reader(lines, delimiter=mark, skipinitialspace=True, quoting=quoting)
 
 
 def cells_of(lines, mark, source):
-    """(line number, cells) of the rows; a quoted cell may extend over lines, but not over rows:
-    over lines that, without quotes, have as many cells as it and its neighbours.
+    """Yields (line number, cells) of each row that is not empty.
+
+    A quoted cell may extend over several lines. ValueError if its quote does not close, or if these
+    lines, read without quotes, have as many cells each as the row: they are rows then.
     """
     before = 0
     taken = []
@@ -147,17 +151,17 @@ def cells_of(lines, mark, source):
 
 
 def kept(lines, taken):
-    """The lines, which also go to a list."""
+    """Yields the lines, and appends each to the list `taken`."""
     for line in lines:
         taken.append(line)
         yield line
 
 
 def number_reader(decimal=".", na="", name=""):
-    """A function of a cell: its value, NaN where it is missing; None of another text.
+    """A function of a cell: its value, NaN if the cell is missing, None if it is anything else.
 
-    na: cells that are missing, too, separated by commas, NAME=CELL of the column of that name
-    alone; of a number, all that are equal to it.
+    na: more cells that are missing, separated by commas; a number stands for all equal to it, and
+    NAME=CELL is for the column of that name alone. name: that of the column.
     """
     marks = [mark.removeprefix(f"{name}=") for mark in listed(na)]
     values = {as_number(mark) for mark in marks}
@@ -183,7 +187,8 @@ def as_number(cell):
 
 
 def listed(text):
-    """The parts of an option, separated by commas or line ends; one that has such is quoted."""
+    """The parts of an option, separated by commas or line ends; a part that contains one is quoted.
+    """
     rows = csv.reader(io.StringIO(text or "", newline=""))
     return [*itertools.chain.from_iterable(rows)]
 
@@ -191,9 +196,11 @@ def listed(text):
 # --- what the first lines say --------------------------------------------------------------------
 
 def separator(lines, decimal):
-    """The mark between cells: by it the first two rows are equally long, and the last most numbers.
+    """The mark between cells in the first one or two lines of a table.
 
-    Blanks may be tabs, and several. A decimal comma separates only where cells are quoted.
+    With it, these have equally many cells, or one more or fewer; among such marks, the last line
+    has the most numbers. A blank stands for several, or for tabs. A comma that is also the decimal
+    mark separates only where cells are quoted.
     """
     marks = ";\t|, "
     if decimal == ",":
@@ -207,10 +214,10 @@ def separator(lines, decimal):
 
 
 def is_header(first, second):
-    """Whether the cells of the first row are names: texts.
+    """Whether the cells of the first row are names, that is, texts.
 
-    Whole numbers may be among them, such as years, if a text is above a number, or if they are
-    years that rise evenly, and those below do not.
+    Different whole numbers, such as years, may be among them if some text is above a number, or if
+    they are years that rise evenly and the numbers below are not.
     """
     texts = [as_number(cell) is None for cell in first]
     numbers = [cell for cell, text in zip(first, texts) if cell and not text]
@@ -228,11 +235,15 @@ def even_years(cells):
 
 
 def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
-    """names, unused, notes, rows of a table: rows are (line number, cells), from an iterator.
+    """Reads the beginning of a table; returns names, unused, notes, rows.
 
-    Unused are the numbers of columns without a name that are empty, or, the first one, an index.
-    known: the names in an earlier part of a stream, "" where unused. wanted: names that must be
-    there. The rows of PIPE are still to come, and not waited for.
+        names    of all columns
+        unused   numbers of columns without a name that are empty or, the first one, an index
+        notes    sentences on what was left out; one on comments may follow after the last row
+        rows     iterator of (line number, cells)
+
+    known: the names in an earlier part of a stream, "" where unused. wanted: a first row with all
+    of these names is the header. From PIPE, rows are still to come: at most two are waited for.
     """
     live = source == PIPE
     comments, notes = [], []
@@ -281,16 +292,20 @@ def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
 
 
 def is_index(cells):
-    """Whether the cells are whole numbers or texts, and most differ; a single one is 0 or 1."""
+    """Whether a column's cells are an index: whole numbers or texts, of which most differ.
+
+    A single cell is one if it is 0 or 1.
+    """
     alone = len(cells) == 1 and cells[0] not in "01"
     whole = all((as_number(cell) or 0) % 1 == 0 for cell in cells)
     return whole and not alone and 2 * len({*cells}) > len(cells)
 
 
 def is_row(lines, decimal, known):
-    """Whether the first line of a table is a row, which the line below it need not tell.
+    """Whether the first line of a table is a row for certain, whatever the line below it is.
 
-    It has numbers alone: as many as the names known, and other ones; without those not 1, 2, 3.
+    It then has numbers alone. If names are known, there are as many, and not these names; if not,
+    they do not count 0, 1, 2 or 1, 2, 3.
     """
     cells = next(csv_rows(lines, separator(lines, decimal)))
     cells = [cell.strip() for cell in cells]
@@ -300,9 +315,10 @@ def is_row(lines, decimal, known):
 
 
 def fitted(names, row):
-    """The names, one for each cell of the row where they are one fewer or one more.
+    """The names, with an empty one added or removed if the row has one cell more or fewer.
 
-    R names no column of row names; a separator may end either line. Else the names as they are.
+    R gives the column of row names no name, and a separator may end either line. In other cases the
+    names are returned as they are.
     """
     more = len(row) - len(names)
     if more == -1 and not names[-1]:
@@ -313,7 +329,10 @@ def fitted(names, row):
 
 
 def numbers_columns(first, second):
-    """Whether the first row is 0, 1, 2 or 1, 2, 3, ...; two whole numbers above two are a row."""
+    """Whether the first row numbers the columns: 0, 1, 2, ... or 1, 2, 3, ...
+
+    Two whole numbers above two others are taken for a row.
+    """
     d = len([*filter(None, first)])
     return counts(first) and (d > 2 or d == 2 and not all(map(str.isdecimal, second)))
 
@@ -329,13 +348,17 @@ def counts(cells):
 
 def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", na="", skip=0,
               known=(), wanted=(), target=True, mended=()):
-    """Yields names of the columns used, those of all, notes, and which of those used are
-    categories; then each row as numbers (columns,), NaN for a gap.
+    """Yields a head, then each row as an array of numbers (columns,), NaN for a gap.
 
-    choose: of the names of all columns and the numbers of those without a use -> numbers of those
-    used. categories: of the names -> numbers of these. decimal, na, skip: the options. known,
-    wanted: as open_table has them. target: whether the last column used is one. mended: of a
-    Refused; cells of these columns that are no numbers are 0.
+    The head: names of the columns used; names of all, "" where unused; notes; which of the columns
+    used are categories.
+
+        choose       (names of all columns, numbers of the unused) -> numbers of those used
+        categories   names of all columns -> numbers of the categories
+        target       whether the last column used is the target
+        mended       as in Refused; in these columns, cells that are not numbers become 0
+    decimal, na, skip: the options; known, wanted: as in open_table.
+
     Refused names source, line, column and cell; its remedies are for all rows below.
     """
     names, unused, notes, rows = open_table(lines, source, decimal, skip, known, wanted)
@@ -374,10 +397,11 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
 
 
 def remedies(source, names, bad, target, decimal, there):
-    """Remedies for cells that are no numbers.
+    """The remedies, as in Refused, for cells that are not numbers.
 
-    bad: number of each column -> line -> such cells; target: the number of its column, or False;
-    there: number of a column -> how many cells are not missing.
+        bad      number of each column used -> {line: cell} of such cells
+        target   the number of its column, or False
+        there    number of a column -> how many of its cells are not missing
     """
     good = [i for i in bad if not bad[i] and 2 * there[i] > max(there.values())]
     kinds = {i: kind_of([*bad[i].values()], decimal, there[i]) for i in bad if bad[i]}
@@ -411,9 +435,12 @@ def remedies(source, names, bad, target, decimal, there):
 
 
 def kind_of(cells, decimal, there):
-    """What the cells of a column are that are no numbers, where so many are `there`: a key of DOES;
-    the line in pandas that makes numbers of dates or units; of numbers with another decimal mark
-    alone, this.
+    """What those cells of a column are that are not numbers: kind, line, mark.
+
+        kind   a key of DOES
+        line   the line in pandas that makes numbers of dates or units, else ""
+        mark   the decimal mark, if with it all of the cells are numbers, else ""
+    there: how many cells of the column are not missing.
     """
     for form in DATES + CLOCKS:
         with contextlib.suppress(ValueError):
@@ -440,14 +467,14 @@ def kind_of(cells, decimal, there):
 
 
 def typed(names, numbers):
-    """Columns with these numbers as parts of an option."""
+    """These columns as parts of an option: by name if an identifier, else by number."""
     return [names[i] if names[i].isidentifier() or str(i) in names else str(i) for i in numbers]
 
 
 def read_table(lines, source, choose, keep_gaps=False, **reading):
-    """The Table of the lines: rows with a gap are left out and counted, or kept with their NaN.
+    """The Table of the lines. Rows with a gap are counted, and left out unless keep_gaps.
 
-    reading: decimal, na, skip and target of read_rows.
+    reading: other arguments of read_rows.
     """
     (names, known, notes, categories), *rows = read_rows(lines, source, choose, **reading)
     values = np.array(rows).reshape(len(rows), len(names))
@@ -471,10 +498,13 @@ def read_table(lines, source, choose, keep_gaps=False, **reading):
 
 
 def likely_codes(names, values):
-    """A sentence for each column of values (N, columns) where an extreme value that repeats is far
-    outside the others, as a code for missing is; among whole numbers, a negative one or of nines.
+    """Yields a sentence per column of values (N, columns) that seems to have a code for missing.
 
-    Far: farther than their range, or, if it is written in nines, a tenth of that and any gap.
+    That is a repeated smallest or largest value, far from all others. In a column of whole numbers
+    it must also be at most 0, or written in nines.
+
+    Far: by more than the range of the others; if written in nines, by more than a tenth of it and
+    than any gap between them.
     """
     for name, column in zip(names, values.T):
         known = column[~np.isnan(column)]
@@ -497,7 +527,7 @@ def likely_codes(names, values):
 # --- columns -------------------------------------------------------------------------------------
 
 def column(names, which, option):
-    """The number of a column, named or numbered from 0; ValueError names the option."""
+    """The number of the column `which`, a name or a number from 0; ValueError names the option."""
     if which in names:
         return names.index(which)
     if which.isdecimal() and int(which) < len(names):
@@ -506,15 +536,16 @@ def column(names, which, option):
 
 
 def columns(names, option, text):
-    """The numbers of several columns; ValueError as column."""
+    """The numbers of the columns that the text of an option lists; errors as in column."""
     return [column(names, which, option) for which in listed(text)]
 
 
 def chosen(names, unused=(), target=None, inputs=None, drop=None, group=None, least=2):
-    """Numbers of the columns used: of the group if any, of the inputs, of the target.
+    """Numbers of the columns used: first the group, if any, then the inputs, then the target.
 
-    By default the target is the last column, and all others but the unused are inputs. ValueError
-    unless there are `least` columns, and where the target is an input.
+    target, inputs, drop, group: texts of the options. By default the target is the last column, and
+    the inputs are all others but the unused. Refused if fewer than `least` columns are left;
+    ValueError if the target is also an input, dropped, or the group.
     """
     numbers = partial(columns, names)
     group = numbers("group", group)
