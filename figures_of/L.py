@@ -59,8 +59,8 @@ def L_fig1(run, ms):
     below(picture, axes[0, 0], 4)
     first, last = (row["bound, K^2/2"] for row in (part[0], part[-1]))
     return picture, rows, [
-        f"After {m} rows: {first:.3f} at confidence 0.5, {last:.3f} at 0.999; observed loss "
-        f"{row['loss']:.3f}."]
+        f"After {m} rows the printed bound is {first:.3f} at confidence 0.5, {last:.3f} at 0.999; "
+        f"the observed loss is {row['loss']:.3f}."]
 
 
 THEIRS = (              # the boxes of one round
@@ -315,11 +315,11 @@ def rate_figure(run, N, times, runs, mixture, order):
              "the paper's": paper.get(m)} for m, test in tests.items()
             for errors in [np.array([errors for errors, _ in found[m]])]]
     ours = {m: tests[m].mean() for m in L_METHODS}
-    best, theirs = (min(scores, key=scores.get) for scores in (ours, paper))
-    return picture, rows, [
-        f"{best} has the lowest test MSE of four, {ours[best]:.2f}, and O-PACGP "
-        f"{ours['O-PACGP']:.2f}; in the paper {theirs}, {paper[theirs]:.2f}, and O-PACGP "
-        f"{paper['O-PACGP']:.2f}."]
+    means, theirs = (", ".join(f"{scores[m]:.2f}" for m in L_METHODS) for scores in (ours, paper))
+    title = f"{', '.join(L_METHODS)} have test MSE {means}"
+    if n > 1:
+        title += f", of which a run deviates by {max(tests[m].std(ddof=1) for m in L_METHODS):.2f}"
+    return picture, rows, [title + f"; in the paper {theirs}" * run.real + "."]
 
 
 for number, order, words, runs in (

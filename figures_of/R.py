@@ -181,8 +181,8 @@ def R_fig2(run, splits):
                                 f"{', '.join(others)}" * bool(others) + "."]
     cases = [where(rows, eps=eps) for eps in dict.fromkeys(row["eps"] for row in rows)]
     B, MSE = (lowest(cases, *one) for one in (("B", "kl-PAC-GP"), ("MSE", "full-GP")))
-    return picture, table, [f"Lowest bound: kl-PAC-GP at {B} of {len(cases)} eps; lowest MSE: "
-                            f"full-GP at {MSE}."]
+    return picture, table, [f"The bound is lowest for kl-PAC-GP at {B} of {len(cases)} eps, the "
+                            f"MSE for full-GP at {MSE}."]
 
 
 SPARSE = ("kl-PAC-SGP", "sqrt-PAC-SGP", "VFE", "FITC")
@@ -245,7 +245,7 @@ def R_fig3(run, Ms, splits):
         ax.set_xlabel("$M$")
     below(picture, axes[0, 0], 4, *[RING] * run.real)
     last = where(rows, M=str(Ms[-1]))
-    return picture, rows, [f"At M = {Ms[-1]} VFE's bound over kl-PAC-SGP's is {ratios(last)}."]
+    return picture, rows, [f"At M = {Ms[-1]} VFE's bound is kl-PAC-SGP's times {ratios(last)}."]
 
 
 @figure("The inverse binary KL divergence: the largest p with kl(q, p) <= eps.", drawn=False,

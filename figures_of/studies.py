@@ -183,8 +183,8 @@ def certificates(run, Ns, tables, longest):
     best = [min(where(rows, N=N), key=lambda row: col([row], "draw, bound"))["certificate"]
             for N in Ns]
     return certificate_panels(rows), rows, [
-        f"Held-out rows give a sampled prediction its lowest bound at {best.count('held-out')} of "
-        f"{len(Ns)} sizes, {Ns[0]:,} to {Ns[-1]:,} rows."]
+        "Held-out rows give a prediction drawn from the GP its lowest bound at "
+        f"{best.count('held-out')} of {len(Ns)} sizes, {Ns[0]:,} to {Ns[-1]:,} rows."]
 
 
 def certificate_panels(rows):

@@ -334,7 +334,7 @@ def J_appD(run, give):
         "test": [3.0 - beta, (2.2 if beta else 2.0) * (i + 1)]})
     _, found, (title,) = F.FIGURES["J_appD"](run, [0.0, 0.5], 2)
     assert_close([row["value"][0] for row in found[:4]], [0, -0.5, 0, 10], 1e-14)
-    assert said(title) == [0, 1, 10, 5, 0.5, 0.05]
+    assert said(title) == [1, 0, 10, 5, 0.5, 0.05]
 
 
 @law
@@ -433,7 +433,7 @@ def L_fig4(run, give):
     _, found, (title,) = of_L.rate_figure(run, 39, [10, 20, 30], 3, False, "time")
     assert {row["run drawn"] for row in found} == {2}
     assert [found[0][name] for name in ("train MSE", "test MSE", "deviation of a run")] == [5, 2, 1]
-    assert said(title) == [2, 2, 1.36, 1.55]
+    assert said(title) == [2, 2.33, 2.33, 2, 1.53]
 
 
 @law
