@@ -1,4 +1,4 @@
-"""The figures and tables of J = Jankowiak et al. 2020."""
+"""The figures and tables of J = Jankowiak et al. 2020. `run` is a figures.Run."""
 import contextlib
 import math
 from functools import partial
@@ -37,9 +37,9 @@ GENERATED = {
 def series_panel(ax, run, x, y, method, M, epochs):
     """Draws a panel of Fig. 1: data, mean, and bands of +- 2 standard deviations of f and of y.
 
-    x (N, 1), y (N,): the data, standardised.
+    x (N, 1), y (N,): the standardised data.
     method: "SVGP" or "PPGPR-Chol", trained here with M inducing inputs.
-    Returns the panel's row: sigma_k, sigma_obs, share of noise in the variance, NLL.
+    Returns its table row, a dict: sigma_k, sigma_obs, share of noise in the variance, NLL.
     """
     say = lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}")
     fit = J.fit(x, y, method, M, beta_reg=1.0, epochs=epochs, seed=run.seed, callback=say)
@@ -79,7 +79,7 @@ def J_fig1(run, M, epochs):
 
 
 def sets_of(run):
-    """The names of the data sets that J's comparisons use at this size."""
+    """The names of the data sets that J's comparisons use, given the run's size and data."""
     if run.real:
         return J_SETS + AT_FULL * (run.size == "full")
     return tuple(GENERATED)
@@ -105,10 +105,10 @@ def score_run(run, data, method, split, beta_reg, gamma=1.03, *, N, exact_rows, 
 
 
 def split_of(run, data, split, N):
-    """X (N, d), y (N,) of a data set, and the row numbers for training, test and validation.
+    """X (N, d), y (N,) of a data set, and [training, test, validation] row numbers.
 
-    split: its number, from 0. N: how many rows to generate, unless the data are real. The shares
-    are 15 : 3 : 2, J App. C.1.
+    split: its number, from 0. N: rows to generate, unless the data are real. Shares: 15 : 3 : 2,
+    J App. C.1.
     """
     X, y = data_set(run, data, lambda rng: GENERATED[data](rng, N), "score_table", run.size, data)
     order = run.seeded(data, split).permutation(len(y))
@@ -124,9 +124,10 @@ def scores_at(predictor, X, y):
 
 
 def weights(method, validate):
-    """The values that a method is trained with: tuples (beta_reg,) or (1, gamma).
+    """Returns the weights to train a method with, a list of (beta_reg,) or (1, gamma).
 
-    validate: whether validation rows choose; then all values that the paper tries, else one.
+    validate: True for all that the paper tries, of which validation rows choose one; else one
+    alone.
     """
     if method == "gamma-robust":
         return [(1.0, gamma) for gamma in (J.GAMMAS if validate else (1.03,))]
@@ -135,10 +136,10 @@ def weights(method, validate):
 
 
 def scores_of(run, data, method, split, validate):
-    """The SCORES of a method on the test rows of a split; None if too few runs are done.
+    """Returns a method's SCORES on the test rows of a split, or None if too few runs are done.
 
-    validate: whether validation rows choose among the method's weights, by the lowest NLL. At least
-    two weights, if it has so many, must then have been run.
+    validate: whether, of runs with different `weights`, the one with the lowest validation NLL
+    counts. At least two, if there are so many, must be done.
     """
     each = [run.once(score_run, data, method, split, *one) for one in weights(method, validate)]
     found = [scores for scores in each if scores]
@@ -148,10 +149,10 @@ def scores_of(run, data, method, split, validate):
 
 
 def score_rows(run, splits, methods, scores, validate):
-    """A row per data set and method: mean scores, and means of their differences from SVGP's.
+    """Returns a dict per data set and method: mean scores, and mean differences from SVGP's.
 
-    scores: which of SCORES to report. Differences are taken within a split, and have standard
-    errors over the splits.
+    scores: which of SCORES to report. Differences are taken within a split; numbers are pairs
+    (mean, standard error over splits).
     """
     rows = []
     for name in sets_of(run):
@@ -172,8 +173,8 @@ def score_rows(run, splits, methods, scores, validate):
 def score_lines(ax, rows, score, quantity, title):
     """Draws a mark per method and data set, the methods of a set side by side.
 
-    score: one of SCORES, which words the axis; quantity: the column drawn, the score itself or its
-    difference from SVGP's. Bars are one standard error.
+    quantity: the column to draw, a score or its difference from SVGP's; score: its name in SCORES,
+    for the label. Bars are one standard error.
     """
     sets = list(dict.fromkeys(row["data"] for row in rows))
     methods = list(dict.fromkeys(row["method"] for row in rows))
@@ -188,7 +189,7 @@ def score_lines(ax, rows, score, quantity, title):
 
 
 def printed_rows(methods, score):
-    """Rows of J Table 3 as published: a score of these methods, and its difference from SVGP's."""
+    """Rows of the published J Table 3: a score of these methods, and its difference from SVGP's."""
     rows = [row for row in printed("J_table3", "data", "method")
             if row["method"] in methods and score in row]
     svgp = {row["data"]: col([row], score)[0] for row in where(rows, method="SVGP")}
@@ -196,10 +197,10 @@ def printed_rows(methods, score):
 
 
 def score_figure(run, splits, validate, score, methods, title):
-    """Figs. 2-4 and 6-9: our scores above, below them the paper's on its twelve sets.
+    """Draws Figs. 2-4 and 6-9: our scores above, below them the paper's on its twelve sets.
 
-    score: one of SCORES; the share of noise is not in the paper, and has one panel.
-    title: a function of our rows and of the paper's.
+    score: one of SCORES; the share of noise, not in the paper, has one panel.
+    title: a function of our rows and the paper's that returns it.
     """
     rows = score_rows(run, splits, methods, (score,), validate)
     theirs = printed_rows(methods, score)
@@ -216,11 +217,10 @@ def score_figure(run, splits, validate, score, methods, title):
 
 
 def counted(claim, score, holds, rows, theirs):
-    """A title: on how many data sets a claim holds, here and in the paper.
+    """Returns a title that says on how many data sets a claim holds, here and in the paper.
 
-    claim: its words.
-    score: the column it is about.
-    holds: a function of {method: score}, True or False.
+    claim: the claim in words; score: the column it is about.
+    holds: a function that tells from {method: score} of a set whether it holds.
     rows, theirs: our rows and the paper's. Sets that lack one of the methods do not count.
     """
     counts = []
@@ -237,7 +237,7 @@ def counted(claim, score, holds, rows, theirs):
 
 
 def mfd_below_svgp(scores):
-    """Whether PPGPR-MFD has the lower score; scores: {method: score}."""
+    """Whether PPGPR-MFD's score is below SVGP's; scores: {method: score}."""
     return scores["PPGPR-MFD"] < scores["SVGP"]
 
 
@@ -437,7 +437,7 @@ def average_ranks(scores):
 def rank_table(run, splits, validate, table, methods):
     """Tables 1 and 2: each method's rank, averaged over data sets and splits, beside the paper's.
 
-    table: "J_table1" or "J_table2"; methods: those that are ranked.
+    table: "J_table1" or "J_table2"; methods: those to rank. Returns None, the rows, [title].
     """
     found = [[scores_of(run, name, m, i, validate) for m in methods]
              for name in sets_of(run) for i in range(splits)]

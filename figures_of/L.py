@@ -1,4 +1,4 @@
-"""The figures and tables of L = Liu et al. 2022."""
+"""The figures and tables of L = Liu et al. 2022. `run` is a figures.Run."""
 import math
 from functools import partial
 
@@ -21,7 +21,7 @@ PRETRAINED = 10                       # rows that come before a stream: they set
 
 
 def learners(X, y, **start):
-    """Yields the certified Learner after the first rows of X, y, then after each row that follows.
+    """Yields the certified Learner after the first PRETRAINED rows, then after each later row.
 
     start: keywords of beyond.stream.begin.
     """
@@ -73,9 +73,9 @@ OURS = ("prior $P_t$\nfrom the rows\nbefore $t$ alone",
 
 
 def draw_loop(ax, boxes, back, title):
-    """Draws one round of a loop as boxes joined by arrows.
+    """Draws one round of an online algorithm, a row of boxes joined by arrows.
 
-    boxes: their texts; from the fourth on they are not in the paper, and outlined.
+    boxes: their texts; the fourth and later ones, not in the paper, are outlined.
     back: the text at the arrow from the last box to the first.
     """
     arrow = dict(arrowstyle="-|>", color="0.25", lw=1.6)
@@ -115,7 +115,7 @@ MIXTURE = np.log([[math.log(2), (2 * math.pi * math.log(2))**-2, 3 * math.log(2)
 
 
 def snapshots(X, y, method, mixture=False, batch=1, **options):
-    """{rows seen: Snapshot} of an online GP, with the settings of L Sec. 5.1.
+    """Runs an online GP, set as in L Sec. 5.1. Returns {number of rows seen: Snapshot}.
 
     method: of online.stream or baselines.stream; batch: rows per step.
     mixture: whether the kernel is a spectral mixture instead of SE.
@@ -130,9 +130,9 @@ def snapshots(X, y, method, mixture=False, batch=1, **options):
 
 
 def extra_predictors(method, X, y, times):
-    """A list of functions X_new -> mean, variance (n,), one per number of rows seen.
+    """Returns a function X_new -> mean, variance (n,) for each number of rows seen.
 
-    method: one of L_EXTRA, the methods that L does not compare; times: the numbers of rows seen.
+    method: one of L_EXTRA, which L does not compare; times: the numbers of rows seen.
     """
     if method == "O-PACGP, certified":
         all_times = list(learners(X[:times[-1]], y[:times[-1]]))
@@ -150,7 +150,7 @@ def extra_predictors(method, X, y, times):
 
 
 def drawn(snapshot):
-    """What a panel shows of a Snapshot: mean and variance (grid,) of f on GRID, inducing inputs Z.
+    """Returns what a panel draws of a Snapshot: mean and variance (grid,) of f on GRID, and Z (M,).
     """
     return *snapshot.predict(GRID), snapshot.p["Z"][:, 0]
 
@@ -175,9 +175,9 @@ def wave_run(run, name, i, t, pretrain):
 
 
 def stream_panel(ax, state, x, y, t):
-    """Draws a panel of Fig. 3: the first t rows, those to come, and the GP after t rows.
+    """Draws a panel of Fig. 3: the first t rows, the later rows, and the GP after t rows.
 
-    state: what `drawn` returns. x (N, 1), y (N,): the rows in order of arrival.
+    state: mean, variance and Z from `drawn`. x (N, 1), y (N,): rows in order of arrival.
     """
     mean, var, Z = state
     draw_gp(ax, GRID, mean, var, BLUE, "$f$, without noise")
@@ -213,10 +213,10 @@ def L_fig3(run, draws, t):
 
 
 def rate_rows(run, order, i, N):
-    """x (N, 1) on [-1, 1] and rates y (N,), standardised, in order of arrival.
+    """Returns times x (N, 1) on [-1, 1] and rates y (N,), standardised, in order of arrival.
 
-    order: "time" or "shuffled"; i: the number of the generated series or of the shuffle. Later rows
-    count in mean and deviation (divisor N - 1), as in the paper.
+    order: "time" or "shuffled"; i: the number of the generated series or of the shuffle. As in the
+    paper, later rows count in the mean and deviation (divisor N - 1).
     """
     if run.real:
         rate = run.tables["fx2007.csv"][:N, 3]
@@ -258,15 +258,15 @@ def rate_run(run, order, method, mixture, i, pretrain, N, times):
 
 
 def runs_of(run, order, runs):
-    """How many runs there are: 1 for the real series in time order, where nothing is random."""
+    """The number of runs to make: 1 for the real series in time order, where nothing is random."""
     return 1 if run.real and order == "time" else runs
 
 
 def rate_figure(run, N, times, runs, mixture, order):
-    """Figs. 4 and 5: predictions of one run, and the test MSE of all runs.
+    """Draws Figs. 4 and 5: predictions of one run, and the test MSE of all runs.
 
-    The run drawn is the one in which O-SGPR's error is the median.
-    order: "time" or "shuffled"; mixture: whether the kernel is the authors' spectral mixture.
+    The run drawn is the one in which O-SGPR's test MSE is the median. order: "time" or "shuffled";
+    mixture: whether the kernel is the authors' spectral mixture.
     """
     t, n = times[-1], runs
     naive = ("nearest row seen", "mean of all rows")

@@ -1,4 +1,4 @@
-"""The figures and tables of R = Reeb et al. 2018."""
+"""The figures and tables of R = Reeb et al. 2018. `run` is a figures.Run."""
 import itertools
 import math
 
@@ -17,9 +17,10 @@ SHOWN = ("B", "R_S train", "R_S test", "MSE", "KL/N")
 
 
 def measure(fit, X, y):
-    """The measures of a fit that R's tables print, with risk and MSE on test data, as a dict.
+    """Returns the measures of a Fit that R's tables print, as a dict.
 
-    X (n, d), y (n,): the test data. The test risk is the 0-1 risk, whatever loss trained the GP.
+    X (n, d), y (n,): test data, for test risk and MSE. The test risk is the 0-1 risk, whatever loss
+    trained the GP.
     """
     mean, var = R.predict(fit, X)
     return {"B": fit.bound, "B_Pin": fit.pinsker, "R_S train": fit.R_S,
@@ -50,7 +51,7 @@ def line_panel(ax, run, method, times):
     """Draws a panel of Figs. 1 and 6: data, full GP (red lines), sparse GP (blue), tolerance.
 
     times: eps in units of sigma_n. Crosses are the inducing inputs before and after training.
-    Returns the panel's row, and the sparse GP's mean on a grid over the range of the data.
+    Returns a dict of its numbers, and the sparse GP's mean on a grid over the range of the data.
     """
     x, y, gp = run.once(line_data)
     fits, Z0 = run.once(best_start, method, times)
@@ -87,9 +88,10 @@ def rms(x):
 
 
 def line_figure(run, panels_of, shape):
-    """Draws Figs. 1 and 6: a panel per (method, eps/sigma_n) of panels_of.
+    """Draws Figs. 1 and 6: a panel per (method, eps/sigma_n) in the list panels_of.
 
-    shape: rows and columns of panels. Returns the picture, its rows, and the means on the grid.
+    shape: (rows, columns) of panels. Returns the picture, the panels' dicts of numbers, and the
+    sparse GPs' means on the grid.
     """
     picture, axes = panels(*shape, 8.3, 1 + 2.9 * shape[0], sharex=True, sharey=True)
     rows, means = zip(*(line_panel(ax, run, *one) for ax, one in zip(axes.flat, panels_of)))
@@ -134,7 +136,7 @@ def boston_split(run, i, N, all_eps, ftol):
 
 
 def boston_rows(run, splits):
-    """A row per eps and method, averaged over splits; the same rows with the paper's below each."""
+    """Two lists of rows per eps and method, averaged over splits: ours; ours beside the paper's."""
     found = [run.once(boston_split, i) for i in range(splits)]
     rows = [{"eps": eps, "method": method} | average([one[eps, method] for one in found])
             for eps, method in found[0]]
@@ -142,7 +144,7 @@ def boston_rows(run, splits):
 
 
 def measure_panels(axes, rows, theirs, x, methods):
-    """Draws the panels of Figs. 2 and 3: one of the measures SHOWN each, against column x.
+    """Draws the panels of Figs. 2 and 3: in each, one of the measures SHOWN against column x.
 
     rows: ours; theirs: the paper's, drawn as rings. The two risks share their limits.
     """
@@ -213,10 +215,10 @@ def sparse_sets(run):
 
 
 def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE):
-    """A row per data set, M, lengthscales and method: measures averaged over splits.
+    """Returns a row per data set, M, lengthscales and method: measures averaged over splits.
 
-    ards: "ARD" (one lengthscale per input) or "-" (one); default: as the paper for the data set.
-    Trainings that are missing cells are left out.
+    ards: a list of "ARD" (one lengthscale per input), "-" (a single one) or both; default: the
+    paper's for the data set. Trainings not yet run are left out.
     """
     rows = []
     for name in sparse_sets(run):
@@ -422,7 +424,7 @@ def listed(numbers, digits=3):
 
 
 def ratios(rows):
-    """VFE's bound over kl-PAC-SGP's on each data set, as text: "2.5 on pol, 1.9 on kin40k"."""
+    """The ratio of VFE's bound to kl-PAC-SGP's on each data set: "2.5 on pol, 1.9 on kin40k"."""
     B = {(row["data"], row["method"]): col([row], "B")[0] for row in rows}
     return ", ".join(f"{B[name, 'VFE'] / B[name, 'kl-PAC-SGP']:.1f} on {WORDS.get(name, name)}"
                      for name in dict.fromkeys(row["data"] for row in rows)
@@ -430,7 +432,7 @@ def ratios(rows):
 
 
 def sparse_table(rows, table):
-    """The rows of Tables 2 and 3, below each the paper's."""
+    """Tables 2 and 3: the rows from `sparse_rows`, below each the paper's; table: its name."""
     rows = [{k: v for k, v in row.items() if k != "M"} for row in rows]
     return beside(rows, published(table, "data", "method", "setting"), "data", "method", "ARD")
 

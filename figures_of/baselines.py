@@ -24,9 +24,9 @@ from beyond.stream import extended
 # --- WISKI in one dimension ----------------------------------------------------------------------
 
 class GridSums(NamedTuple):
-    """The sums that WISKI keeps in place of the data.
+    """The grid, and the sums that WISKI keeps in place of the data.
 
-    WW (g, g), Wy (g,), yy and n: over the data, of w w^T, w y, y^2 and 1.
+    WW, Wy, yy: sums over the data of w w^T, w y and y^2; n: the number of data.
     """
     grid: np.ndarray           # (g,) equally spaced
     WW: np.ndarray             # (g, g)
@@ -50,10 +50,10 @@ def interpolation_weights(x, grid):
 
 @in_doubles
 def grid_add(sums, x, y):
-    """GridSums with data x, y (n,) added.
+    """Returns the GridSums after data x, y (n,) are added.
 
-    Points beyond the ends of the grid, of which the model says nothing, are left out: they would
-    count as noise.
+    Points beyond the ends of the grid, where there is no model, are left out: they would count as
+    noise.
     """
     inside = (x >= sums.grid[0]) & (x <= sums.grid[-1])
     x, y = x[inside], y[inside]
@@ -64,9 +64,9 @@ def grid_add(sums, x, y):
 
 @in_doubles
 def grid_nll(p, sums, kernel=se_kernel):
-    """-ln p(y | theta) of f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter), and back; L Table 1.
+    """WISKI's objective -ln p(y | theta), and back; L Table 1. O(g^3) operations for any n.
 
-    The objective of WISKI: O(g^3) operations for any n. p: ln_theta, ln_noise. With
+    f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter). p: dict of ln_theta, ln_noise. With
     k(grid, grid) + jitter = L L^T, u = L alpha and features W L, the A and b of alpha are exact.
 
     back(d_value) returns a dict; B = WW/sigma_y^2, t = Wy/sigma_y^2 - B L m:
@@ -94,10 +94,10 @@ def grid_nll(p, sums, kernel=se_kernel):
 
 @in_doubles
 def grid_predict(p, sums, X_new, kernel=se_kernel):
-    """mean, var (n,) of f at X_new (n, 1).
+    """WISKI's mean, var (n,) of f at X_new (n, 1); p, sums: as in `grid_nll`.
 
-    Beyond the ends of the grid the weights w fall to 0 within a step. There f has a part of its
-    own, of variance k - w^T k(grid, grid) w: mean and variance become the prior's.
+    Beyond the ends of the grid the weights w fall to 0 within a step. There an independent part of
+    variance k - w^T k(grid, grid) w is added: mean and variance become the prior's.
     """
     grid = sums.grid[:, None]
     sigma2 = np.exp(p["ln_noise"])
@@ -113,9 +113,10 @@ def grid_predict(p, sums, X_new, kernel=se_kernel):
 
 
 def grid_stream(X, y, p, schedule, kernel=se_kernel):
-    """Yields WISKI's Snapshots; its grid has as many points as Z, and reaches a step further.
+    """Yields WISKI's Snapshots; p: the initial ln_theta, ln_noise and Z.
 
-    X: (N, 1). schedule: (rows, steps of Adam) per batch.
+    X: (N, 1). schedule: (slice of rows, steps of Adam) per batch. The grid has as many points as Z,
+    and reaches a step beyond it at both ends.
     """
     Z = p["Z"]
     g = len(Z)
@@ -137,7 +138,8 @@ def grid_stream(X, y, p, schedule, kernel=se_kernel):
 # --- OVC, and the exact GP: L (3), (4) -----------------------------------------------------------
 
 def growing_stream(X, y, p, schedule, kernel=se_kernel):
-    """Yields OVC's Snapshots: after pretraining by (8) each new input becomes an inducing input."""
+    """Yields OVC's Snapshots: after pretraining by L (8), each new input becomes an inducing input.
+    """
     posterior = prior(p["Z"], p["ln_theta"], kernel)
     for rows, steps in schedule:
         if rows.start == 0:
@@ -153,7 +155,7 @@ def growing_stream(X, y, p, schedule, kernel=se_kernel):
 def exact_stream(X, y, p, schedule, window=None, max_evals=50, kernel=se_kernel):
     """Yields Snapshots of the exact GP, trained anew at each batch.
 
-    window: how many of the last data points it is trained on; None: on all.
+    window: on how many of the last data points it is trained; None: on all.
     """
     p = dict(ln_theta=p["ln_theta"], ln_noise=p["ln_noise"])
     for rows, _ in schedule:
@@ -173,10 +175,10 @@ METHODS = {"WISKI": grid_stream, "OVC": growing_stream, "exact": exact_stream,
 
 def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, steps=1, batch=1,
            window=20, kernel=se_kernel):
-    """Yields a Snapshot after n0 data points and each batch; method: a key of METHODS.
+    """Yields a Snapshot after the first n0 data points and after each batch.
 
-    Arguments as online.stream. Of Z (M, d) WISKI takes the range and number; exact and window
-    ignore it. window: how many data points `window` keeps.
+    method: a key of METHODS; others as in online.stream. WISKI uses range and number of the points
+    Z (M, d); exact and window ignore them. window: how many data points `window` keeps.
     """
     X, y = check_data(X, y)
     d = X.shape[1]

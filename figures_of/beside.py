@@ -1,9 +1,9 @@
-"""The reading pages as out/R.html, J.html and L.html: text and formulas, beside them the code.
+"""Makes the reading pages out/R.html, J.html and L.html: text and formulas, beside them the code.
 
-A heading, or a paragraph that begins with bold words, begins a row. Its functions are those that
-the page quotes there, and those with a tag of an equation printed there, whole, without docstrings.
-Formulas are set by matplotlib's mathtext as SVG, each glyph's outline once a page. No network, no
-script.
+A heading, or a paragraph that begins with bold words, begins a row. Beside it are the functions
+that the page quotes there, and those tagged with an equation printed there, whole, without
+docstrings. Formulas are set by matplotlib's mathtext as SVG, each glyph's outline once a page. No
+network, no script.
 """
 import ast
 import functools
@@ -119,7 +119,10 @@ OUTLINES = {}                                               # name of a glyph ->
 
 
 def rewritten(text, table):
-    """Text after the replacements of a table, one after another."""
+    """Returns the text after a table's replacements, made one after another.
+
+    table: on each line a regular expression, two or more spaces, the new text.
+    """
     for line in table.splitlines():
         pattern, _, new = line.partition("  ")
         text = re.sub(pattern, new.strip(), text)
@@ -129,7 +132,7 @@ def rewritten(text, table):
 # --- formulas ------------------------------------------------------------------------------------
 
 def outline(vertices, codes):
-    """A closed path as SVG has it."""
+    """A closed path, given by matplotlib's vertices and codes, in SVG's syntax."""
     return "".join("_MLQC"[code] + " ".join(f"{value:.0f}" for value in points)
                    for points, code in Path(vertices, codes).iter_segments(simplify=False)
                    if code != Path.CLOSEPOLY)
@@ -137,7 +140,7 @@ def outline(vertices, codes):
 
 @functools.cache
 def svg(tex):
-    """TeX as SVG, its baseline on the line's. Adds to OUTLINES."""
+    """Returns a TeX formula drawn as SVG, on the text's baseline. Adds its glyphs to OUTLINES."""
     tex = f"${rewritten(tex, MATHTEXT * 2)}$"               # twice: \frac in \frac
     width, height, depth = text_to_path.get_text_width_height_descent(tex, FONT, True)
     places, glyphs, bars = text_to_path.get_glyphs_mathtext(FONT, tex)
@@ -152,7 +155,7 @@ def svg(tex):
 
 
 def pieces(tex):
-    """A formula, cut where a line may end: before a relation or a sign outside all brackets."""
+    """Cuts a formula where a line may end: before a relation or a sign outside all brackets."""
     found, depth, last = [""], 0, ""
     for token in re.findall(r"\\[a-zA-Z]+|\\?.", tex.replace("\n", " ")):
         if depth == 0 and token in CUTS and last not in ("", "_", "^", *CUTS):
@@ -165,7 +168,10 @@ def pieces(tex):
 
 
 def formula(tex, display):
-    """A formula as HTML that is also read aloud, as TeX."""
+    """Returns a TeX formula as HTML, with its TeX for screen readers.
+
+    display: whether it stands on its own line.
+    """
     small = tex.replace(r"\sum", "∑")                       # small, limits beside it
     lines = [pieces(small) if len(tex) > 80 else [small]]
     if display:
@@ -178,17 +184,17 @@ def formula(tex, display):
 # --- text and code -------------------------------------------------------------------------------
 
 def heading(m):
-    """A heading as HTML, with GitHub's anchor; m: a match, of which m[1] is its text."""
+    """Returns an HTML heading with GitHub's anchor; m: a regex match, whose m[1] is its text."""
     name = re.sub(r"[^\w -]", "", m[1].lower()).replace(" ", "-")
     return f'<h2 id="{name}">{m[1]}</h2>'
 
 
 def words(text):
-    """Markdown as HTML."""
+    """Converts Markdown, with formulas, to HTML."""
     kept = []
 
     def keep(m):
-        """Puts a place in the text for code and formulas, which MARKDOWN must not change."""
+        """Keeps m, a match of code or formula, as HTML; returns a placeholder."""
         code, dollars, tex, numbers = m.groups()
         display = dollars == "$$"
         done = f"<code>{html.escape(code)}</code>" if code else formula(tex, display)
@@ -203,8 +209,9 @@ def words(text):
 
 
 def functions(letter):
-    """{"module.name": (its lines without docstring, below their place; the numbers n of its tags
-    `# R (n)`)} of what a paper's module defines.
+    """What a paper's module defines: {"module.name": (lines, numbers)}.
+
+    lines: its place, then its source without docstring; numbers: the n of its tags `# R (n)`.
     """
     room = MODULES[letter]
     text = (ROOT / f"{room}.py").read_text()
@@ -223,8 +230,11 @@ def functions(letter):
 
 
 def chosen(row, own, quoted):
-    """The functions of a row: those with a tag of its equations that no row quotes, or any for an
-    equation that would have none; those quoted in it; below each its gradient `f_grad`.
+    """Yields the names of the functions to show beside a row, below each its gradient `f_grad`.
+
+    row: its Markdown; own: from `functions`; quoted: names that any row quotes or has shown. They
+    are the functions tagged with its equations, without those of other rows unless none is left;
+    then those quoted in it.
     """
     here = [name for name, _ in re.findall(BLOCK, row) if name]
     names = []
@@ -238,7 +248,7 @@ def chosen(row, own, quoted):
 
 
 def listing(lines):
-    """Lines of code as HTML: coloured, tags linked to their equations, long lines wrapped."""
+    """Returns code as HTML: coloured, tags linked to their equations, long lines wrapped."""
     spans = []
     for line in lines:
         indent = len(line) - len(line.lstrip())
@@ -250,7 +260,7 @@ def listing(lines):
 
 
 def page_of(letter, docs):
-    """The page of a paper; docs: the path to docs/ from where the page is."""
+    """Returns a paper's reading page, HTML; docs: the relative path from it to docs/."""
     text = (ROOT / "docs" / f"reading-{letter}.md").read_text()
     text = re.sub("(?s)<details>.*?</details>\n", "", text)
     text = re.sub(r"(\]\(|src=\")(?!#|https:|reading-)", rf"\1{docs}/", text)
@@ -277,7 +287,7 @@ def page_of(letter, docs):
 
 
 def side_by_side(out):
-    """Writes R.html, J.html and L.html in the folder out."""
+    """Writes the reading pages R.html, J.html and L.html in the folder out, a Path."""
     out.mkdir(parents=True, exist_ok=True)
     docs = os.path.relpath(ROOT / "docs", out)
     for letter in MODULES:

@@ -23,7 +23,7 @@ ABOUT = ("value", "seconds", "numpy", "commit")     # what follows the name in a
 
 
 def name_of(f, args, seed, settings):
-    """The name of a cell, a dict: experiment, arguments, seed and settings."""
+    """The name of a cell, a dict: experiment (f's name), arguments, seed and settings."""
     _, *arguments = inspect.signature(f).bind_partial(None, *args).arguments.items()
     return {"cell": f.__name__, **dict(arguments), "seed": seed, **settings}
 
@@ -43,7 +43,7 @@ def read(path):
 
 
 def commit():
-    """The commit of the code as text, empty without git or outside a checkout."""
+    """The hash of the current commit as text, empty without git or outside a checkout."""
     try:
         git = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"],
                              capture_output=True, text=True)
@@ -53,7 +53,7 @@ def commit():
 
 
 def finish(new_run, cell):
-    """Trains one cell. Returns its line for the file; None, after a message, if training fails.
+    """Trains one cell. Returns its entry for the file; None, after a message, if training fails.
 
     new_run: a function that returns a Run.
     cell: (name, experiment, arguments).
@@ -75,9 +75,9 @@ def finish(new_run, cell):
 
 
 def fill(path, cells, new_run):
-    """Trains cells and appends each to a file when it is finished, two at a time.
+    """Trains cells, two at a time, and appends each to the file at path when it is finished.
 
-    cells: (name, experiment, arguments); first splits go first.
+    cells: (name, experiment, arguments); they are trained in order of their splits.
     new_run: a function that returns a Run.
     """
     cells = sorted(cells, key=lambda cell: cell[0]["split"])

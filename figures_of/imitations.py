@@ -1,4 +1,4 @@
-"""Data that imitate the papers': names end in _like."""
+"""Generated data; names that end in _like imitate a data set of the papers."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ def snelson_like(rng, N=200, uneven=False):
     """x (N, 1) on [0, 6], crowded at four places, and y (N,): imitates Snelson's set.
 
     A wave of lengthscale 0.6 and amplitude 0.9. The noise has standard deviation 0.28; if uneven,
-    one that grows from 0.02 to 0.52 along x.
+    it grows from 0.02 to 0.52 along x.
     """
     crowd = rng.choice([0.2, 1.0, 2.6, 4.0], N) + 0.12 * rng.standard_normal(N)
     x = np.where(rng.random(N) < 0.66, rng.uniform(0, 6, N), crowd)
@@ -29,7 +29,7 @@ def snelson_like(rng, N=200, uneven=False):
 def boston_like(rng, N=506, d=13):
     """X (N, d), y (N,), standardised: imitates Boston housing.
 
-    Four factors stand behind the inputs; the noise grows with y.
+    The inputs depend on four hidden factors; the noise grows with y.
     """
     F = rng.standard_normal((N, 4))
     X = F @ rng.standard_normal((4, d)) + 0.4 * rng.standard_normal((N, d))
@@ -41,19 +41,19 @@ def boston_like(rng, N=506, d=13):
 
 
 def kin40k_like(rng, N=40000, noise=0.15):
-    """X (N, 8), y (N,), standardised: imitates kin40k by `robot_arm` with noise.
+    """X (N, 8), y (N,), standardised: `robot_arm` with noise, which imitates kin40k.
 
-    noise: its standard deviation, as a share of the distance's.
+    noise: its standard deviation, in standard deviations of the distance.
     """
     turn, distance = robot_arm(rng, N)
     return standard(turn), standard(standard(distance) + noise * rng.standard_normal(N))
 
 
 def robot_arm(rng, N):
-    """Angles (N, 8) of a plane robot arm, and the distances (N,) of its hand from a point.
+    """Angles (N, 8) of a plane robot arm's joints, and distances (N,) of its hand from a point.
 
-    Angles are uniform on [-1, 1], in units of 0.7 rad: each of the 8 links against the one before
-    it. Distances are in lengths of the arm.
+    Each angle, between a link and the one before it, is uniform on [-1, 1] in units of 0.7 rad.
+    Distances are in lengths of the arm.
     """
     turn = rng.uniform(-1, 1, (N, 8))
     angle = np.cumsum(0.7 * turn, axis=1)
@@ -62,10 +62,10 @@ def robot_arm(rng, N):
 
 
 def sample_ard(rng, N, n_test):
-    """X, y, X_test, y_test: a draw from a GP on [-3, 3]^3, without noise; R App. F.
+    """Returns X, y, X_test, y_test: a draw from a GP on [-3, 3]^3, without noise; R App. F.
 
-    SE-ARD with ln l_i ~ U(-1, 1), sigma_s^2 = 1. Test values are drawn one by one given y: the test
-    risk is a mean over single points and needs no more.
+    SE-ARD with ln l_i ~ U(-1, 1), sigma_s^2 = 1. Test values are drawn independently given y; a
+    test risk, a mean over points, needs no more.
     """
     ln_theta = np.append(2 * rng.uniform(-1, 1, 3), 0.0)
     X = rng.uniform(-3, 3, (N, 3))
@@ -93,10 +93,10 @@ CITIES = {              # extent [km], slower by the rush, jams
 
 
 def taxi_like(rng, N, city):
-    """X (N, 9), y (N,) [min]: trips in a made-up city.
+    """X (N, 9) and durations y (N,) [min] of trips in a made-up city, a key of CITIES.
 
     The centre and rush hours are slow; the noise is lognormal, its spread grows with jams. Columns:
-    where from, way (east, north; km each), blocks, distance from the centre, rush, time of day (2).
+    start, way (east, north; km each), blocks, distance from the centre, rush, time of day (2).
     """
     extent, rush, jam = CITIES[city]
     start, way = rng.standard_normal((2, N, 2)) * extent / 2
@@ -112,9 +112,9 @@ def taxi_like(rng, N, city):
 
 
 def rate_like(rng, N=39):
-    """N daily rates: imitates CAD per USD in 2007.
+    """N daily exchange rates: imitates CAD per USD in 2007.
 
-    A random walk in ln from 1.17 on, 0.5 % a day (the real one: 0.56 %).
+    Their ln is a random walk from ln 1.17, with steps of 0.5 % a day (the real ones: 0.56 %).
     """
     return 1.17 * np.exp(np.cumsum(0.005 * rng.standard_normal(N)))
 

@@ -1,4 +1,4 @@
-"""A network in front of a GP, or with dropout in place of one: what J Fig. 5 compares.
+"""The deep models of J Fig. 5: a GP on a network's outputs, and a network with dropout.
 
 Jankowiak et al. 2020, App. C.3: deep kernel learning with J's objectives; MC dropout (Gal &
 Ghahramani 2016); how far their z-scores are from normal ones.
@@ -15,9 +15,9 @@ TAUS = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)                # J App. C.3
 
 
 def start_weights(rng, sizes):
-    """A network's start as a dict W0, b0, W1, ..: normal weights of variance 2/fan-in, offsets 0.
+    """A network's initial W0, b0, W1, .. as a dict: normal weights of variance 2/fan-in, offsets 0.
 
-    sizes: of the layers, inputs first; W0 is (sizes[0], sizes[1]).
+    sizes: widths of the layers, inputs first; W0 is (sizes[0], sizes[1]).
     """
     p = {}
     for i, shape in enumerate(zip(sizes, sizes[1:])):
@@ -28,12 +28,13 @@ def start_weights(rng, sizes):
 
 @in_doubles
 def network(p, X, drop=0.0, rng=None):
-    """A (N, out) of the last layer, and back: ReLU between the layers.
+    """Returns a network's outputs A (N, out), and back; p: its weights W0, b0, W1, ...
 
         A_i = H_i W_i + b_i,   H_0 = X,   H_i = gate_i A_i-1,   gate_i = 1[A_i-1 > 0]
 
-    drop > 0: a hidden unit's gate is 0 with that probability, by rng, and divided by 1 - drop
-    otherwise: dropout. back(d_A) returns the gradients of the weights and "X" (N, d):
+    drop > 0: dropout; a hidden unit's gate becomes 0 with that probability, by rng, or is divided
+    by
+    1 - drop. back(d_A) returns the gradients of the weights and "X" (N, d):
 
         d_W_i = H_i^T d_A_i,   d_b_i = sum d_A_i,   d_A_i-1 = gate_i d_A_i W_i^T
     """
@@ -58,9 +59,9 @@ def network(p, X, drop=0.0, rng=None):
 
 @in_doubles
 def deep_objective(p, X, y, N, method, beta_reg):
-    """The objective of a GP whose inputs are a network's outputs, and its gradients as a dict.
+    """Returns the objective of a GP on a network's outputs, and its gradients, a dict.
 
-    p: parameters of both; other arguments as J.objective. The GP's d_X is the network's d_A.
+    p: parameters of both; other arguments as in J.objective. The GP's d_X is the network's d_A.
     """
     H, network_back = network(p, X)
     value, back = J.objective(p, H, y, N, method, beta_reg)
@@ -69,8 +70,9 @@ def deep_objective(p, X, y, N, method, beta_reg):
 
 
 def train(rng, p, at_rows, N, plan, say):
-    """The parameters p after training by mini-batches, as J App. C.3: Adam, rate 0.01, decimated.
+    """Returns the parameters p after training by mini-batches of Adam; J App. C.3.
 
+    The rate starts at 0.01 and falls tenfold at milestones.
     at_rows: a function of p and row numbers that returns the objective and its gradients.
     plan: dict with "epochs" and "batch"; say: called with progress as text.
     """
@@ -85,7 +87,7 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
     """Trains a GP on a network's outputs. Returns a function X_new -> mean, variance (n,) of y.
 
     method: "SVGP" or "PPGPR-MFD". Inducing inputs start at the outputs for random rows.
-    plan: dict of settings, "hidden" (sizes of layers), "M", "batch" and "epochs".
+    plan: dict of "hidden" (widths of the layers), "M", "batch" and "epochs"; say as in `train`.
     """
     net = start_weights(rng, (X.shape[1], *plan["hidden"]))
     M = plan["M"]
@@ -107,9 +109,9 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
 def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
     """Trains a network with MC dropout. Returns tau and a function X_new -> mean, variance of y.
 
-    Training minimises squared errors. Mean and variance are those of 50 random passes; tau is the
-    noise variance that is added, the one of TAUS with the lowest NLL on X_val, y_val.
-    drop: the probability that a hidden unit is left out; plan as in `deep_gp`.
+    Training minimises squared errors. Mean and variance are over 50 random passes; the noise
+    variance tau is added, the one of TAUS with the lowest NLL on X_val, y_val.
+    drop: the probability that a hidden unit is left out; plan, say as in `deep_gp`.
     """
     def at_rows(p, rows):
         out, back = network(p, X[rows], drop, rng)
@@ -128,9 +130,9 @@ def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
 
 @in_doubles
 def kolmogorov(z):
-    """The largest distance between the empirical CDF of z (n,) and the normal one.
+    """The largest distance between the empirical CDF of z (n,) and the standard normal CDF.
 
-    It is taken on both sides of each step.
+    Both sides of each step count.
     """
     Phi = R.norm_cdf(np.sort(z))
     steps = np.arange(len(z) + 1) / len(z)

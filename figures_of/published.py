@@ -1,4 +1,4 @@
-"""Ours beside the numbers that the papers print."""
+"""Reads the numbers that the papers print, and sets ours beside them."""
 import csv
 import itertools
 import math
@@ -13,10 +13,10 @@ PUBLISHED = pathlib.Path(__file__).resolve().parent.parent / "docs" / "published
 
 
 def published(table, *keys):
-    """The numbers that a table of the papers prints: {keys: {quantity: "value +- error"}}.
+    """The numbers that a table of the papers prints: {key: {quantity: "value +- error"}}.
 
     table: its name, such as "R_table1".
-    keys: the columns of docs/published.csv that tell its rows apart.
+    keys: the columns of docs/published.csv that tell its rows apart; a key has their values.
     """
     found = {}
     with PUBLISHED.open(newline="") as lines:
@@ -28,13 +28,13 @@ def published(table, *keys):
 
 
 def printed(table, *keys):
-    """The numbers that a table of the papers prints, as a list of rows; arguments as `published`.
+    """The numbers that a table of the papers prints, a list of dicts; arguments as in `published`.
     """
     return [dict(zip(keys, key)) | numbers for key, numbers in published(table, *keys).items()]
 
 
 def committed(name):
-    """The rows of a table NAME.md in pictures/ as dicts of texts, without empty cells."""
+    """The rows of pictures/NAME.md, a table, as dicts of texts, without empty cells."""
     lines = (PUBLISHED.parents[1] / "pictures" / f"{name}.md").read_text().splitlines()
     head, _, *cells = [[text.strip() for text in line[1:-1].split("|")] for line in lines
                        if line.startswith("|")]
@@ -42,9 +42,10 @@ def committed(name):
 
 
 def beside(rows, paper, *keys):
-    """Our rows, each followed by the paper's row with the same keys, if there is one.
+    """Returns our rows, each followed by the paper's row with the same keys, if there is one.
 
-    paper: what `published` returns. Generated data NAME_like are set beside the paper's NAME.
+    paper: what `published` returns; keys: columns. Generated data NAME_like count as the paper's
+    NAME.
     """
     out = []
     for row in rows:
@@ -60,11 +61,11 @@ def beside(rows, paper, *keys):
 
 
 def agreement(table, within=0.5):
-    """How far a table of `beside` agrees with the paper.
+    """Compares our numbers with the paper's in a table that `beside` made.
 
-    Two numbers agree if they differ by at most `within` published standard errors plus half a unit
-    of the last digit. The published errors are of ten splits; for a number of ours from a single
-    split they are multiplied by sqrt(10).
+    Numbers agree if they differ by at most `within` published standard errors plus half a unit of
+    the last digit. The published errors are for ten splits; where ours is of a single split, they
+    are multiplied by sqrt(10).
 
     Returns how many numbers agree; how many there are; the median difference in published standard
     errors; the names of the rows with a number that does not agree.
@@ -87,7 +88,7 @@ def agreement(table, within=0.5):
 
 
 def in_words(agree, total, median, others):
-    """A sentence on the four results of `agreement`."""
+    """A sentence that states the four results of `agreement`."""
     return (f"{agree} of {total} numbers agree with the published ones within half of their "
             "standard errors and half the last digit; the median difference is "
             f"{median:.2f} of the published standard error."

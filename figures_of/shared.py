@@ -75,12 +75,12 @@ ONE_BLOCK = 2000        # rows up to which threads over blocks take longer than 
 
 
 def experiment(caption, needs=None, **settings):
-    """Declares a function's caption and its settings.
+    """Decorates a function with its caption and with settings, its keywords.
 
-    A setting is one value, or (quick, default, full, default with --data, full with --data), of
-    which the last may be left out: they are then those without --data.
-    needs: memory and time of a call, a cell, at full size; its value is kept in a file (figures.py)
-    and has to be one of JSON.
+    A setting is one value, or (quick, default, full, default with --data, full with --data), where
+    the last one or two may be left out: the values without --data then hold.
+    needs: memory and time of a call at full size. It is then a cell: its value, kept in a file
+    (cells.py), must fit in JSON.
     """
     def declare(f):
         f.__doc__ = f.caption = caption
@@ -92,10 +92,11 @@ def experiment(caption, needs=None, **settings):
 
 def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the papers",
            **settings):
-    """An experiment that returns (picture, rows, notes), registered under its name.
+    """Decorates and registers a function that returns (picture, rows, notes).
 
-    files: what it reads with --data; at_full: and what else with --full. drawn: whether data are
-    drawn, or a formula alone. A table has None for a picture. The first note is the title.
+    A table has None for a picture; rows are dicts; the first note is the title. files: what it
+    reads with --data; at_full: and what else with --full. drawn: whether it draws data, or a
+    formula alone. name: default, the function's; head: what begins the title if no paper has it.
     """
     def register(f):
         f.__name__ = name or f.__name__
@@ -111,8 +112,7 @@ def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the 
 
 
 def cell(value):
-    """A table's entry as text: of a number, of (number, error), or of a text. NaN and None are "-".
-    """
+    """Formats a table's entry: a number, (number, error) or text. NaN and None become "-"."""
     if isinstance(value, tuple):
         mean, error = value
         form = ".4f" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else ".1e"
@@ -124,7 +124,7 @@ def cell(value):
 
 
 def at_most(bound, digits=3):
-    """A bound as text, rounded up to so many digits."""
+    """A bound as text, rounded up to `digits` decimals."""
     return f"{math.ceil(bound * 10**digits) / 10**digits:.{digits}f}"
 
 
@@ -136,7 +136,7 @@ def panels(rows, columns, width, height, **options):
 
 
 def look(name, **more):
-    """Keywords that draw a method in its colour, mark and line (LOOKS), labelled by WORDS."""
+    """Matplotlib keywords for a method's colour, mark and line (LOOKS), and its label (WORDS)."""
     colour, marker, line = LOOKS[name]
     return dict(color=colour, marker=marker, ls=line, ms=4, label=WORDS.get(name, name)) | more
 
@@ -155,7 +155,7 @@ def col(rows, name, part=0):
 
 
 def bars(errors):
-    """Errors (n,) for error bars, NaN as 0; None, so that the legend shows no bars, if all are NaN.
+    """Errors (n,) with NaN replaced by 0; None if all are NaN: the legend then has no error bars.
     """
     return None if np.isnan(errors).all() else np.nan_to_num(errors)
 
@@ -163,7 +163,7 @@ def bars(errors):
 def curve(ax, rows, x, y, name=None, **more):
     """Draws column y of rows against column x, with error bars if there are errors.
 
-    name: whose look it has; default: that of column y.
+    name: the entry of LOOKS that it is drawn like; default: y.
     """
     ax.errorbar(col(rows, x), col(rows, y), bars(col(rows, y, 1)), capsize=2,
                 **look(name or y, **more))
@@ -189,19 +189,19 @@ def below(picture, ax, columns, *handles):
 
 
 def key(label, **style):
-    """A legend's entry without data, such as a grey ring for "the paper's"."""
+    """A legend entry that belongs to no curve, such as a grey ring for "the paper's"."""
     return matplotlib.lines.Line2D([], [], label=label, **style)
 
 
 def band(ax, x, low, high, colour, alpha, label=None):
-    """Shades what lies between two curves."""
+    """Shades the region between two curves, low and high, over x."""
     ax.fill_between(np.ravel(x), low, high, color=colour, alpha=alpha, lw=0, label=label)
 
 
 def draw_gp(ax, grid, mean, var, colour, label, filled=True):
     """Draws a GP's mean and mean +- 2 standard deviations on a grid.
 
-    filled: as a band; otherwise as dotted lines, to go with another GP's band.
+    filled: True for a band; False for dotted lines, to go with another GP's band.
     """
     low, high = mean - 2 * np.sqrt(var), mean + 2 * np.sqrt(var)
     spread = f"$\\pm$ 2 sd: {label}"
@@ -215,7 +215,7 @@ def draw_gp(ax, grid, mean, var, colour, label, filled=True):
 
 
 def draw_inducing(ax, Z, label, marker="|", height=0.04, **style):
-    """Marks inducing inputs Z at a height in a panel, given as a share of the panel's."""
+    """Draws a mark for each inducing input in Z, at a height from 0 (the panel's bottom) to 1."""
     style = dict(color=BLACK, ms=7, label=label, transform=ax.get_xaxis_transform()) | style
     ax.plot(Z, np.full(len(Z), height), marker, **style)
 
@@ -233,7 +233,7 @@ def mean_se(values):
 
 
 def average(found):
-    """The mean and standard error of each entry of several dicts, as a dict of pairs.
+    """Averages dicts with the same keys. Returns a dict of pairs (mean, standard error).
 
     Entries that are whole numbers give their rounded mean alone.
     """
@@ -245,12 +245,12 @@ def average(found):
 
 
 def lowest(cases, quantity, method):
-    """In how many cases a method has the lowest mean of a quantity; a case is a list of rows."""
+    """In how many cases (each a list of rows) a method has the lowest mean of a quantity."""
     return sum(min(rows, key=lambda row: row[quantity])["method"] == method for rows in cases)
 
 
 def standard(table):
-    """A table with columns of mean 0 and standard deviation 1, test rows included, as in R.
+    """Scales a table's columns to mean 0 and deviation 1, over test rows too, as in R.
 
     Constant columns become 0.
     """
@@ -258,9 +258,9 @@ def standard(table):
 
 
 def train_test(n, i, share=0.2):
-    """The numbers of the rows that train and that test in split i of the authors' code.
+    """The numbers of the training rows and of the test rows in split i of R's authors' code.
 
-    share: of the n rows that test.
+    share: the part of the n rows that tests.
     """
     order = np.random.RandomState(i).permutation(n)
     k = math.ceil(share * n)
@@ -268,9 +268,9 @@ def train_test(n, i, share=0.2):
 
 
 def line(run, file, generate):
-    """x (N, 1), y (N,) of a one-dimensional set, in their own units.
+    """x (N, 1), y (N,) of a data set with one input, in their own units.
 
-    file: what to read with real data; generate: a function of rng, used otherwise.
+    file: the real data; generate: called with a random generator if these are not used.
     """
     if not run.real:
         return generate(run.rng)
@@ -280,8 +280,8 @@ def line(run, file, generate):
 def data_set(run, name, generate, *key):
     """X (N, d), y (N,) of a data set, standardised over all rows.
 
-    name: that of the data file, or its beginning; of sarcos the first torque is the target.
-    generate: a function of rng, used otherwise; key: names its rng.
+    name: the data file's, or its beginning; of sarcos the first torque is the target.
+    generate: called with a random generator, seeded by key, unless the data are real.
     """
     if not run.real:
         return generate(run.seeded(*key))
@@ -293,9 +293,9 @@ def data_set(run, name, generate, *key):
 
 
 def train(run, label, X, y, method, *args, **options):
-    """Trains a GP of R and returns its Fit. Arguments as pacgp_ref.fit; prints progress.
+    """Trains a GP of R and returns its Fit. Arguments as in pacgp_ref.fit; prints progress.
 
-    label: the words of progress. With `share` the prior comes from that share of the rows
+    label: how progress begins. With option `share` that share of the rows trains the prior
     (prior_from_part); above R.SMALL rows multistart_fit searches, else R's `fit`. Their warnings
     are not shown.
     """

@@ -1,4 +1,4 @@
-"""Figures that no paper has: `python figures.py NAME` finds them here."""
+"""Figures that are in none of the papers; `python figures.py NAME` makes one."""
 import inspect
 import math
 import re
@@ -102,7 +102,8 @@ def million(run, Ns):
 
 
 def ripples(rng, N):
-    """X (N, 2) on [-2, 2]^2, y (N,): a product of two waves of deviation 0.8, and noise of 0.12."""
+    """X (N, 2) on [-2, 2]^2, y (N,): two waves' product (standard deviation 0.8) and noise (0.12).
+    """
     X = rng.uniform(-2, 2, (N, 2))
     f = 1.6 * np.sin(1.5 * X[:, 0]) * np.cos(1.5 * X[:, 1])
     return X, f + 0.12 * rng.standard_normal(N)
@@ -190,7 +191,7 @@ def certificates(run, Ns, tables, longest):
 def certificate_panels(rows):
     """The picture of `certificates`: bounds and true risks of a draw and of the mean, against N.
 
-    rows: a dict per certificate and N, each number with its standard error.
+    rows: a dict per certificate and N, with numbers or pairs (number, standard error).
     """
     picture, axes = panels(1, 2, 8.3, 4.6, sharey=True)
     for ax, what, title in zip(axes[0], ("draw", "mean"), ("a prediction drawn from the GP",
@@ -207,12 +208,12 @@ def certificate_panels(rows):
 
 
 def scales_of(raw):
-    """Parameters p whose lengthscales and variances are the softplus of raw ones, as in GPyTorch.
+    """Parameters p from raw ones, whose softplus is a lengthscale or variance, as in GPyTorch.
 
-    raw: a dict like predictive.Fit's params. Its ln_theta and ln_noise hold the raw values: the
-    lengthscales are softplus(raw), and so are the variances, plus 1e-4 for that of the noise.
+    raw: a dict like predictive.Fit's params. Its ln_theta and ln_noise hold the raw values; the
+    variance of the noise is softplus(raw) + 1e-4.
 
-    Returns p, which has ln_theta and ln_noise proper, and their derivatives w.r.t. raw.
+    Returns p, with ln_theta and ln_noise proper, and a dict of their derivatives w.r.t. raw.
     """
     slopes, logs = {}, {}
     for name, least in (("ln_theta", 0.0), ("ln_noise", 1e-4)):
@@ -224,7 +225,7 @@ def scales_of(raw):
 
 
 def with_jitter(X1, X2, ln_theta, by_differences=False):
-    """J's kernel with GPyTorch's jitter of 2020, 1e-3 on the diagonal of K_MM."""
+    """J's Matern-5/2 kernel with GPyTorch's jitter of 2020, 1e-3 on the diagonal of K_MM."""
     K, back = J.matern52(X1, X2, ln_theta, by_differences)
     return (K + 1e-3 * np.eye(len(K)) if X1 is X2 else K), back
 
@@ -313,12 +314,12 @@ def off_print(run, N):
 
 
 def in_powers(x):
-    """A power of ten that is at least x, as text."""
+    """The smallest power of ten that is at least x, as text."""
     return f"{10.0 ** math.ceil(math.log10(max(x, 1e-16))):.0e}"
 
 
 def wave(rng, N):
-    """X (N, 1), y (N,): a decaying sine and noise of 0.2, to four decimals."""
+    """X (N, 1), y (N,): a decaying sine and noise of deviation 0.2, rounded to four decimals."""
     x = rng.uniform(0, 10, N)
     y = np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(N)
     return np.round(x[:, None], 4), np.round(y, 4)
@@ -342,8 +343,9 @@ def certified_wave(run, N, eps, delta, n_new):
 
 
 def code_lines(f, first, last):
-    """The lines of a function's source from the first that begins with one text to the first that
-    begins with another, without comments.
+    """Returns part of a function's source as text, with line numbers, without comments.
+
+    It goes from the first line that begins with `first` to the next that begins with `last`.
     """
     lines, number = inspect.getsourcelines(f)
     text = "".join(f"{number + i} {line}" for i, line in enumerate(lines))
