@@ -1,4 +1,4 @@
-"""A GP of a table of independent rows, with a certificate; Reeb et al. 2018, and beyond/."""
+"""Trains a GP on a table of independent rows and certifies it; Reeb et al. 2018, and beyond/."""
 import math
 import warnings
 from dataclasses import dataclass
@@ -33,13 +33,14 @@ INTERVAL = ("by_sd", "least", "factor", "needs", "half_width")      # and of cov
 
 @dataclass(eq=False)
 class CertifiedGP(Model):
-    """A GP that states at most how often its predictions miss by more than a tolerance.
+    """A GP with a proven bound on how often its predictions miss by more than a tolerance.
 
     An earlier step of a Pipeline that is fitted with the targets (SelectKBest, TargetEncoder), or a
-    fitted transformer of the targets, voids the certificate, because it has seen the rows that
-    certify. Fit it on some of the rows, and pass these as `train`.
+    fitted transformer of the targets, voids the certificate: it has seen the rows that certify,
+    from which the bound is computed. Fit such a step on some of the rows, and pass these as
+    `train`.
 
-    Attributes: those of Model; fit_, a Certified; scale_; bound_, of the mean at the first eps.
+    Attributes: those of Model; fit_, a Certified; scale_, a Scale; bound_.
     """
     eps: float = option(None, "tolerance in the target's unit, fixed before seeing the data, or "
                               "several; default: 0.6 deviations of the rows that set the scale",
@@ -60,14 +61,14 @@ class CertifiedGP(Model):
     categories: str = categories()
 
     def fit(self, X, y, groups=None, train=None, over=map, show=None):
-        """Trains and certifies.
+        """Trains and certifies the GP; returns this model.
 
         X (N, d), y (N,): a table whose rows, or groups, are drawn independently
-        groups (N,): labels, equal in rows that belong together, for held-out
-        train (N,): booleans, which rows train and set the scale, in place of the drawn half; the
-            others certify, and must have had no part in any choice, that of the split included
+        groups (N,): labels, equal in rows that belong together; only if `certificate` is held-out
+        train (N,): booleans, True for rows that train and set the scale, in place of a random half;
+            the others certify, and must have had no part in any choice, that of the split included
         over: map, or a pool's equivalent
-        show: called with (evaluations, objective); a true result ends the training
+        show: called with (evaluations, objective); returns true to end the training
         """
         asked, X, y = self.remember(X, y)
         asked = SimpleNamespace(**asked)
@@ -130,12 +131,14 @@ class CertifiedGP(Model):
 
     @property
     def bound_(self):
-        """The bound on misses of the mean at the first eps; None if only intervals are certified.
+        """Upper bound on the probability that the mean misses by more than the first eps.
+
+        None if only intervals are certified.
         """
         return self.facts_["mean_bound"]
 
     def limits(self, X):
-        """mean, sd, lower, upper, (n,) each, at X (n, d); mean and sd are those of f.
+        """Returns mean, sd, lower, upper, (n,) each, at X (n, d); mean and sd of f, without noise.
 
         The limits are what is certified: the interval for `coverage` if that was asked for, else
         mean -+ the first eps. If eps is relative, they enclose the y with |mean - y| <= eps |y|,
@@ -159,12 +162,12 @@ class CertifiedGP(Model):
         return mean, np.sqrt(var), *ends
 
     def text(self):
-        """The certificate: the answer, a table, the conditions."""
+        """Returns the certificate as text: the answer, a table, the conditions."""
         return certificate_text(self.names_, self.rows_, self.dropped_, self.facts_)
 
 
 def three_sets(X, y, groups, asked, train=None):
-    """Numbers of the rows that set the scale, of those that train, and of those that certify.
+    """Returns the indices of the rows that set the scale, those that train, and those that certify.
 
     asked: the parameters of a CertifiedGP; train: as in fit. ValueError unless each part has two
     rows, and no group is divided.
@@ -183,7 +186,7 @@ def three_sets(X, y, groups, asked, train=None):
 
 
 def given_part(train, y, groups):
-    """Numbers of the rows that train; arguments and errors as in three_sets."""
+    """Returns the indices of the rows where `train` (N,) is True; errors as in three_sets."""
     train = np.asarray(train)
     if train.dtype != bool or train.shape != y.shape or not 2 <= np.sum(train) <= len(y) - 2:
         raise ValueError("train must be True or False for each row, and leave two rows in each "
@@ -196,7 +199,10 @@ def given_part(train, y, groups):
 
 
 def size_of(asked, N, trains):
-    """A dict of method, M and evaluations for N rows; trains: numbers of the rows that train."""
+    """Returns method, M and evaluations for training on a table of N rows, a dict.
+
+    trains: indices of the rows that train.
+    """
     many_rows = asked.inducing is not None or N > 1000
     n = len(trains)
     M = min(asked.inducing or 100, n)
@@ -209,10 +215,10 @@ def size_of(asked, N, trains):
 # --- facts ---------------------------------------------------------------------------------------
 
 def claim(fit, eps, eps_s, guess, facts, seen):
-    """What is certified about misses by more than eps: a dict with the keys CLAIM.
+    """Certifies how often `fit` misses by more than eps; returns a dict with the keys CLAIM.
 
-    eps_s: eps in deviations; guess: the constant to compare with; facts: certificate, share, gibbs;
-    seen: the rows that certify, as keywords of held_out.
+    eps_s: eps in scaled units; guess: a constant to compare with; facts: certificate, share (of
+    delta), gibbs; seen: the rows that certify, as keywords of held_out.
     """
     fit = fit._replace(eps=eps_s)
     held = held_out(fit, delta=facts["share"], **seen)
@@ -230,12 +236,12 @@ def claim(fit, eps, eps_s, guess, facts, seen):
 
 
 def interval_facts(fit, facts, seen):
-    """The intervals that hold a share of new targets: a dict.
+    """Certifies intervals that hold a given share of new targets; returns a dict.
 
-        factor      half their width, in the unit that interval_unit chose
-        half_width  half their width in the target's unit, the mean over the rows that certify
-        needs       how many rows (or groups) must certify for there to be an interval
-    facts: coverage, share, by_sd, least, noise, unit; seen: as in claim.
+        factor      their half-width, in the unit that interval_unit chose
+        half_width  their mean half-width over the rows that certify, in the target's unit
+        needs       how many rows (or groups) must certify for the intervals to be finite
+    facts: a dict with coverage, share (of delta), by_sd, least, noise, unit; seen: as in claim.
     """
     coverage, share = facts["coverage"], facts["share"]
     scores = interval_scores(fit, by_deviation=facts["by_sd"], least=facts["least"], **seen)
@@ -246,7 +252,8 @@ def interval_facts(fit, facts, seen):
 
 
 def half_width(var, facts):
-    """Half the width of intervals (n,) in the target's unit; var (n,): that of f, scaled."""
+    """Returns the half-widths (n,) of intervals in the target's unit; var (n,): that of f, scaled.
+    """
     unit = np.ones(len(var))
     if facts["by_sd"]:
         unit = np.maximum(np.sqrt(var + facts["noise"]), facts["least"])
@@ -254,16 +261,16 @@ def half_width(var, facts):
 
 
 def interval_unit(fit, X, trained, y, coverage, delta):
-    """The unit of the intervals, chosen by the rows that trained, X (n, d), y (n,): a dict.
+    """Chooses the unit in which intervals are measured, from rows that trained; returns a dict.
 
-        by_sd   whether it is the predicted deviation of y, noise included, not the scale's unit: it
-                is if, were these rows to certify, the intervals would be shorter on average
+        by_sd   True if it is the predicted deviation of y, noise included, False if it is the
+                scale's unit: whichever would give shorter intervals if these rows certified
         least   the mean predicted deviation, which replaces smaller ones. So the intervals are
                 hardly wider than constant ones, and at most about twice as wide: the mean of
                 max(sd, mean sd) is at most 2 mean sd
 
-    trained (n,): the targets that the GP was trained on. A full GP predicts each row from the
-    others; a sparse one predicts all as it is.
+    X (n, d), y (n,): these rows; trained (n,): the targets that the GP was trained on. A full GP
+    predicts each row from the others; a sparse one leaves none out.
     """
     mean, var = predict(fit, X)
     sd = np.sqrt(var + math.exp(fit.ln_noise))
@@ -278,7 +285,7 @@ def interval_unit(fit, X, trained, y, coverage, delta):
 
 
 def gp_facts(fit):
-    """How a Fit was trained, and its parameters: a dict."""
+    """Returns a dict that says how a Fit was trained, with its parameters."""
     family, _ = METHODS[fit.method]
     d = fit.Z.shape[1]
     return dict(
@@ -291,9 +298,10 @@ def gp_facts(fit):
 # --- the text ------------------------------------------------------------------------------------
 
 def certificate_text(names, rows, dropped, facts):
-    """The facts_ of a CertifiedGP in words; rows, dropped: how many are complete, and incomplete.
+    """Returns the facts_ of a CertifiedGP as text.
 
-    Bounds and tolerances are rounded up, the confidence down.
+    rows, dropped: how many are complete, and incomplete. Bounds and tolerances are rounded up, the
+    confidence down.
     """
     name = names[-1] + " of complete rows" * (dropped > 0)
     facts = SimpleNamespace(**facts)
@@ -308,7 +316,7 @@ def certificate_text(names, rows, dropped, facts):
 
 
 def interval_text(name, facts):
-    """A clause on what the intervals hold; name: that of the target."""
+    """Returns a clause that says what the intervals hold; name: of the target."""
     share = f"{(100 * Decimal(repr(facts.coverage))).normalize():f} %"
     if math.isinf(facts.factor):
         return (f"nothing is said of intervals that hold {share}: that needs {facts.needs} "
@@ -323,7 +331,8 @@ def interval_text(name, facts):
 
 
 def claim_text(name, facts):
-    """A clause on what a miss is, and its bound; of several eps, it leaves these to the table."""
+    """Returns a clause on what a miss is, and its bound; with several eps it refers to the table.
+    """
     if len(facts.claims) > 1:
         return (f"the predicted {name} misses by more than eps with probability at most the bound, "
                 "at every eps at once")
@@ -354,7 +363,7 @@ def claim_lines(facts):
 
 
 def conditions(facts):
-    """Yields sentences on what the claim rests on, as far as that differs from run to run."""
+    """Yields sentences on what the certificate assumes and how the GP was trained."""
     rows = "groups of rows" if facts.grouped else "rows"
     others = f", {facts.trained} other rows trained" * (facts.trained > 0)
     yield (f"{facts.N} {rows} certify{others}. They and new ones must be drawn independently from "

@@ -1,4 +1,4 @@
-"""The program: a table becomes a model, its certificate or scores, and predictions."""
+"""The program: trains a model on a table, prints its certificate or scores, and predicts."""
 import argparse
 import contextlib
 import csv
@@ -52,7 +52,7 @@ STREAMED = "row,mean,sd,lower,upper,y,loss,bound\n"
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that raises ValueError where others exit."""
+    """An ArgumentParser that raises ValueError instead of exiting on an error."""
 
     def error(self, message):
         dashed = " (one that begins with - is written --option=-1)" * ("expected one" in message)
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(text):
-    """A text as a float, or unchanged if it is not one: after several numbers it may be the table.
+    """Returns a value of --eps as a float, or as the text it is: the last may be the table's path.
     """
     try:
         return float(text)
@@ -69,7 +69,7 @@ def number(text):
 
 
 def parser():
-    """The parser: options of a verb are its model's parameters and SHARED; copy takes names.
+    """Builds the parser: a verb's options are its model's parameters and SHARED; copy takes names.
 
     An option that is not given is None.
     """
@@ -107,10 +107,10 @@ def show(step, value):
 # --- files ---------------------------------------------------------------------------------------
 
 def check_options(args):
-    """ValueError for an option that is empty, like an unset shell variable, or has no effect.
+    """Raises ValueError for an option that is empty, as from an unset variable, or has no effect.
 
-    In args, a table that was read as the last eps is moved to its place, and --out - dropped where
-    it is the default.
+    In args, a table's path that was parsed as the last eps is moved to its place, and --out - is
+    dropped where it is the default.
     """
     several = getattr(args, "eps", None)
     if args.table is None and isinstance(several, list) and isinstance(several[-1], str):
@@ -155,7 +155,10 @@ def same_file(a, b):
 
 
 def new_figure(path):
-    """A function (model, data) that draws to a file; ValueError if path is no picture's name."""
+    """Returns a function (model, data) that draws a model to the file at path.
+
+    data: arguments of model.draw after the axes. ValueError if path is no picture's name.
+    """
     os.environ["MPLBACKEND"] = "agg"
     from matplotlib import rcParams
     from matplotlib.figure import Figure
@@ -175,10 +178,10 @@ def new_figure(path):
 
 
 def new_rows(args, names, texts, seen=0):
-    """X (n, d) of the table --predict, its columns found by name; NaN where a cell is missing.
+    """Reads the table of --predict; returns its inputs X (n, d), NaN where a cell is missing.
 
-    names: of the inputs; texts: of those that are categories; seen: how many rows came before,
-    which is needed if the only input is the row number.
+    names: of the inputs, which find their columns; texts: of those that are categories; seen: how
+    many rows came before, needed if the only input is the row number.
     """
     names = [name for name in names if name != CLOCK]
 
@@ -194,13 +197,14 @@ def new_rows(args, names, texts, seen=0):
 
 
 def rows_for(model, args):
-    """X (n, d) as in new_rows, for a model that has been trained."""
+    """Reads the table of --predict for a trained model; returns X as new_rows does."""
     texts = [model.names_[i] for i in model.category_columns()]
     return new_rows(args, model.names_[:-1], texts, getattr(model, "seen_", 0))
 
 
 def predictions(model, X):
-    """Predictions at X (n, d): a dict of lists mean, sd, lower, upper; NaN for rows with a gap."""
+    """Returns predictions at X (n, d): a dict of lists mean, sd, lower, upper; NaN where X has NaN.
+    """
     complete = ~np.isnan(X).any(1)
     values = np.full((4, len(X)), np.nan)
     if complete.any():
@@ -220,7 +224,9 @@ def write_predictions(found, path):
 # --- learning ------------------------------------------------------------------------------------
 
 def demo():
-    """The lines of a table of 300 rows, a noisy wave, with so few digits that all processors agree.
+    """Returns the lines of the demo table: 300 rows, a noisy wave.
+
+    Its numbers are rounded to digits on which all processors agree.
     """
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, 300)
@@ -229,10 +235,10 @@ def demo():
 
 
 def lines_for(args, path):
-    """The lines of a file, or of the demo if path is None, and the name of their source.
+    """Returns the lines of a file, or of the demo if path is None, and the name of their source.
 
-    Lines in args.apart become comments. Those of standard input are kept in args, to be read again,
-    unless they are a stream.
+    Lines listed in args.apart become comments. Lines of standard input are kept in args, to be read
+    again, unless they are a stream.
     """
     if path is None:
         return demo(), "the demo"
@@ -247,7 +253,7 @@ def lines_for(args, path):
 
 
 def reading(args):
-    """The options as keyword arguments of read_rows."""
+    """Converts the options to keyword arguments of read_rows; returns a dict."""
     choose = partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
                      group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
     categories = partial(columns, option="categories", text=args.categories)
@@ -256,11 +262,11 @@ def reading(args):
 
 
 def read_all(args):
-    """Reads all tables; returns table, names, texts, X_new, values, more.
+    """Reads the table and that of --predict; returns table, names, texts, X_new, values, more.
 
         table    the Table
         names    of its columns, without the groups
-        texts    numbers of those columns that are categories
+        texts    indices in `names` of those that are categories
         X_new    (n, d) of --predict, or None
         values   (N, d+1), without the groups
         more     keywords of fit: the groups, if any
@@ -326,7 +332,10 @@ def follow_rows(model, args):
 
 
 def follow_row(model, row, source, out):
-    """Learns from a row (d+1,), and writes its line, or the lines of its batch, to `out`."""
+    """Learns from a row (d+1,), and writes its line, or the lines of its batch, to `out`.
+
+    source: the table's name in errors.
+    """
     try:
         model.take(row)
     except ValueError as err:
@@ -337,7 +346,7 @@ def follow_row(model, row, source, out):
 
 
 def opened_lines(path, seen):
-    """Opens the file of a stream's lines, after removing those of rows that the state has not seen.
+    """Opens --out of a stream to append, after removing lines of rows that the state has not seen.
 
     Returns a context manager, of None if path is None. seen: how many rows the state has seen.
     """
@@ -367,7 +376,7 @@ def opened_lines(path, seen):
 # --- remedies ------------------------------------------------------------------------------------
 
 def changed(args, remedy):
-    """A copy of args with a remedy of Refused applied."""
+    """Returns a copy of args with a remedy (see Refused) applied."""
     new = argparse.Namespace(**vars(args))
     for name, value in remedy.items():
         old = getattr(new, name, None)
@@ -381,10 +390,10 @@ def changed(args, remedy):
 
 
 def remedied(model, args, first, deep=4):
-    """A copy of args with the first of the remedies that lets the tables be read, or None.
+    """Returns a copy of args with the first remedy that lets the tables be read, or None.
 
-    If a remedy is not enough, those of the next Refused are tried with it, and so on, at most
-    `deep` more.
+    If one of the remedies `first` leads to another Refused, the remedies of that are tried with it,
+    and so on, at most `deep` more.
     """
     for remedy in first:
         new = changed(args, remedy)
@@ -402,7 +411,10 @@ def remedied(model, args, first, deep=4):
 
 
 def advice(model, args, refused):
-    """The remedies that help, tried in memory, as text; none for a stream of standard input."""
+    """Returns a text with the remedies that help, as tried in memory.
+
+    It is empty for a stream on standard input.
+    """
     piped = args.verb == "follow" and args.table == "-"
     found = [remedied(model, args, first) for first in refused.remedies * (not piped)]
     said = dict.fromkeys(options_text(args, new) for new in found if new)
@@ -410,9 +422,9 @@ def advice(model, args, refused):
 
 
 def options_text(old, new):
-    """A remedy in words: new options as they are typed, lines to comment out, code for pandas.
+    """Returns a remedy in words: options to type, lines to comment out, code for pandas.
 
-    old, new: args without and with it.
+    old, new: args without and with the remedy.
     """
     typed = ["of a series follow"] * (new.verb != old.verb)
     for name in ("skip", "decimal", "na", "target", "categories", "drop"):
@@ -455,13 +467,12 @@ def emit(model, args, found):
 
 
 def printable(text):
-    """The text with control characters, which names in a file may contain, written as escapes."""
+    """Returns the text with control characters escaped; names in a file may contain them."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def resumed(model, path):
-    """The model saved at path, to be continued; ValueError unless it has the parameters of `model`.
-    """
+    """Loads the model saved at path, to go on; ValueError unless its parameters are `model`'s."""
     known = type(model).load(path)
     if known.get_params() != model.get_params() | dict(categories=known.categories):
         raise ValueError(f"{path} was made with {known.get_params()}: a certificate is for one "

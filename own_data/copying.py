@@ -1,7 +1,8 @@
 """Prints functions of the modules with all that they need, to be used alone.
 
-A copy has no GUARDS: it is for float64 arrays. It compares kernels by name, and so takes what the
-modules return. One from R and J alone has no check_shapes, and one algorithm for distances.
+A copy leaves out GUARDS, which convert arguments: it takes float64 arrays. It compares kernels by
+name, and so accepts what the modules return. A copy from R and J alone has no check_shapes, and
+only one algorithm for distances.
 """
 import ast
 import dis
@@ -25,7 +26,8 @@ LONG = 300
 
 
 def names_in(code):
-    """The global names and attributes (.name) that compiled code uses, in nested functions, too."""
+    """Returns all global names and attributes (.name) in a code object, nested functions included.
+    """
     names = {one.argval for one in dis.get_instructions(code)
              if "GLOBAL" in one.opname or one.opname == "LOAD_NAME"}
     names |= {f".{one.argval}" for one in dis.get_instructions(code)
@@ -35,7 +37,7 @@ def names_in(code):
 
 
 def unguarded(text):
-    """The source of a function without its GUARDS, and with kernels compared by name."""
+    """Returns a function's source without calls of GUARDS, and comparing kernels by name."""
     text = text.removeprefix("@in_doubles\n")
     text = re.sub(r"\bkernel is ([\w.]+)", r"kernel.__name__ == \1.__name__", text)
     text = re.sub(r"\b(?:as_float\(|real_array\([^,()]+, )(\w+)\)", r"\1", text)
@@ -43,7 +45,7 @@ def unguarded(text):
 
 
 def definitions(room, short=False):
-    """The definitions and the imports of a file, two dicts.
+    """Returns two dicts: what a file, such as "beyond/search", defines, and what it imports.
 
         own     name -> (source, names it looks up); a statement f.start = g has the name "f.start"
         taken   name -> the project's file that has it, or else its import statement
@@ -81,7 +83,7 @@ def definitions(room, short=False):
 
 
 def head(rooms):
-    """Comments at the top of a copy: files, version, licence, and authors by CITATION.cff."""
+    """Returns comment lines to head a copy: files, version, licence, authors in CITATION.cff."""
     path = ROOT / "CITATION.cff"
     about = path.read_text(encoding="utf-8") if path.exists() else ""
     about, *_ = about.split("references:")
@@ -94,9 +96,9 @@ def head(rooms):
 
 
 def hints(name, source, needs, parts):
-    """Yields comments: how to call the function, and what to use in place of a copy that is long.
+    """Yields comments: how to call the function, and what is shorter if the copy is long.
 
-    needs: names it looks up; parts: name -> source, of the whole copy.
+    needs: names that the function looks up; parts: name -> source, of all that is copied.
     """
     tree, = ast.parse(source).body
     if isinstance(tree, ast.FunctionDef):
@@ -109,11 +111,12 @@ def hints(name, source, needs, parts):
 
 
 def copied(*names):
-    """Source text of functions of the papers' modules and of beyond/, with all that they need.
+    """Returns the source of the named functions with all that they need, to run alone.
 
-    A name means the first file that has it, unless written like online.predict. With f_grad or
-    f_back comes f, and with a function that starts from a record the maker of the record.
-    ValueError for a name that is not there, or that is needed from two files.
+    Of several files with a name, the first of the papers' modules, then of beyond/, is taken,
+    unless it is written like online.predict. f_grad and f_back bring f along, and a function that
+    starts from a record brings the maker of the record. ValueError for a name that is not there, or
+    that is needed from two files.
     """
     known = {room: definitions(room) for room in ROOMS}
     wanted, found, imports, parts = [], set(), set(), {}

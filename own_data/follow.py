@@ -27,10 +27,9 @@ DRAWN = 300                    # rows of the picture
 
 @dataclass(eq=False)
 class StreamGP(Model):
-    """A GP that learns a stream row by row, with certificates at every row, however rows depend.
+    """A GP that learns from a stream row by row, certified at every row even if rows are dependent.
 
-    Attributes: those of Model; learner_, a Learner; seen_; forecasts_, see partial_fit; width_,
-    half the interval's width in standard deviations.
+    Attributes: those of Model; learner_, a Learner; seen_; forecasts_, see partial_fit; width_.
     """
     eps: float = option(None, "tolerance in the target's unit; default: the root mean square "
                               "of the warm-up rows' changes")
@@ -51,8 +50,8 @@ class StreamGP(Model):
     def partial_fit(self, X, y):
         """Learns from more rows X (n, d), y (n,) in their order.
 
-        forecasts_: (row, mean, sd, lower, upper, y, loss, bound) of each row evaluated, forecast
-        before it came; loss and bound are the mean's.
+        forecasts_ lists (row, mean, sd, lower, upper, y, loss, bound) of each row evaluated, as
+        forecast before it was learnt; loss and bound are those of the mean.
         """
         if not hasattr(self, "asked_"):
             self.begin(X, y)
@@ -65,7 +64,7 @@ class StreamGP(Model):
         return self
 
     def begin(self, X, y):
-        """Resets this model to no rows; X (n, d), y (n,) give its columns."""
+        """Forgets all rows; X (n, d), y (n,) only give number and names of columns."""
         self.asked_, *_ = self.remember(X, y)
         self.rows_ = self.digest_ = 0
         self.learner_, self.waiting_, self.history_ = None, [], []
@@ -102,7 +101,7 @@ class StreamGP(Model):
         return self.rows_ + self.dropped_
 
     def learn(self, rows):
-        """Evaluates and learns a batch at once; the warm-up, which comes first, is not evaluated.
+        """Evaluates a batch's forecasts, then learns it; the first, the warm-up, is only learnt.
 
         rows (n, d+2): number of the row, inputs as the GP sees them, target.
         """
@@ -126,11 +125,11 @@ class StreamGP(Model):
         self.count(rows[:, 1:])
 
     def note(self, numbers, columns, before):
-        """Keeps a batch's forecasts and bound.
+        """Records a batch's forecasts and bound.
 
             numbers   (n,): numbers of its rows
             columns   mean, sd, lower, upper, y, (n,) each
-            before    the Ledger without the batch
+            before    the Ledger, sums of losses, without the batch
         """
         ledger = self.learner_.ledger
         bound = certificates(self.learner_).mean.bound
@@ -145,7 +144,7 @@ class StreamGP(Model):
         """Adds rows (n, d+1), target last, to the sums behind ridge regression and naive forecasts.
 
         weight_, mean_ and products_ (of deviations from the mean) are for the ridge; targets_ holds
-        the number, mean and last of all targets.
+        the number, mean and last value of all targets.
         """
         n, average, _ = self.targets_
         n = n + len(rows)
@@ -160,7 +159,10 @@ class StreamGP(Model):
         self.mean_ = self.mean_ + shift * len(rows) / self.weight_
 
     def ridge(self, X):
-        """Forecast (n,) at X (n, d) of ridge regression on all rows so far, constant free."""
+        """Returns the forecast (n,) at X (n, d) of ridge regression on all rows so far.
+
+        Its constant is not penalised.
+        """
         unit = self.learner_.input_scale[1]
         products = self.products_[:-1] / unit[:, None]
         penalised = products[:, :-1] / unit + np.eye(len(unit))
@@ -187,7 +189,10 @@ class StreamGP(Model):
         return [-math.inf, *sorted(self.scores_), math.inf][min(max(k, 0), SCORES + 1)]
 
     def limits(self, X):
-        """mean, sd (n,) of y at X (n, d), noise included, and the ends of its 95 % interval."""
+        """Returns mean, sd, lower, upper, (n,) each, of y at X (n, d), noise included.
+
+        lower and upper are the ends of its 95 % interval.
+        """
         X = self.inputs(X)
         if self.learner_ is None:
             raise ValueError(f"{many(self.seen_)}, where {self.asked_['first']} set the scale: no "
@@ -195,14 +200,15 @@ class StreamGP(Model):
         return self.interval(indicators(X, self.levels_))
 
     def interval(self, X):
-        """`limits` for inputs X (n, d) as the GP sees them, categories as indicators."""
+        """Returns the `limits` for X (n, d) as the GP sees it, categories as indicators."""
         mean, _, var = forecast(self.learner_, X)
         sd = np.sqrt(var)
         return mean, sd, mean - self.width_ * sd, mean + self.width_ * sd
 
     @property
     def facts_(self):
-        """Parameters, errors and certificates, a dict for JSON; ValueError if there are none."""
+        """Parameters, errors and certificates, a dict for JSON; ValueError if no row is evaluated.
+        """
         if not self.evaluated():
             raise ValueError(f"{many(self.seen_)}, {self.dropped_} incomplete: the first "
                              f"{self.asked_['first']} set the scale, none is left to evaluate")
@@ -216,7 +222,7 @@ class StreamGP(Model):
             rmse=self.rmse(), certificates={name: one._asdict() for name, one in found.items()})
 
     def text(self):
-        """The certificates in words: the answer, a table, the conditions."""
+        """Returns the certificates as text: the answer, a table, the conditions."""
         facts = SimpleNamespace(**self.facts_)
         codes = likely_codes(self.names_[-1:], self.drawn_[:, 5:6])
         return stream_text(self.names_[-1], self.dropped_, facts, self.history_, codes)
@@ -255,9 +261,10 @@ class StreamGP(Model):
 
 
 def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
-    """The Learner after the warm-up rows X (n, d), y (n,).
+    """Returns the Learner that has learnt the warm-up rows X (n, d), y (n,).
 
-    eps: by default the root mean square change of y; ValueError if it is 0. name: of the target.
+    eps: by default the root mean square change of y from row to row; ValueError if it is 0. name:
+    of the target.
     """
     changes = np.abs(np.diff(y))
     eps = eps or math.sqrt(np.mean(changes[ordinary(changes)] ** 2))
@@ -272,12 +279,12 @@ def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
 
 
 def stream_text(name, dropped, facts, history, codes):
-    """The facts_ of a StreamGP in words.
+    """Returns the facts_ of a StreamGP as text.
 
         name      of the target
         dropped   number of incomplete rows
         history   list of (row, RMSE, bound)
-        codes     sentences of likely_codes
+        codes     sentences of likely_codes on values that may mean missing
     """
     found = facts.certificates
     mean, interval = found["mean"], found["interval"]

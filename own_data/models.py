@@ -35,25 +35,25 @@ SAVED = {                      # name -> NamedTuple that a saved model may be ma
 def option(default, help, **rule):
     """Declares a parameter of a Model: keyword, program option, JSON entry and saved value in one.
 
-    rule: choices, or a function that lists them; the `least` of an int; the `most` of a float,
-    which must be above 0; nargs="+" or several=True if several may be given.
+    rule: choices, or a function that lists them; the `least` of an int; the `most` of a float (all
+    are above 0); nargs="+" or several=True if several may be given.
     """
     return field(default=default, metadata=dict(help=help, **rule))
 
 
 def categories():
-    """The parameter `categories`, which all Models have."""
+    """Declares the parameter `categories`, which all Models have."""
     return option(None, "A,B: input columns of categories, names or numbers; each becomes "
                         "indicators of the levels of the rows that train", several=True)
 
 
 def listed(choices):
-    """The choices of an option, called if they are a function."""
+    """Returns the choices of an option; if they are a function, what it returns."""
     return choices() if callable(choices) else choices
 
 
 def kernel_names():
-    """The names of the kernels that can be certified and have a start."""
+    """Returns the names of the kernels in KERNELS that define a start for training."""
     return [name for name, row in kernels.KERNELS.items() if hasattr(row.function, "start")]
 
 
@@ -63,7 +63,7 @@ def kernel_named(name):
 
 
 def checked(parameter, value):
-    """`value` checked and converted by the rules of a parameter; ValueError names the parameter."""
+    """Checks and converts `value` by a parameter's rules; ValueError names the parameter."""
     name, rule = parameter.name, parameter.metadata
     if value is None and parameter.default is None:
         return None
@@ -96,28 +96,28 @@ def column_names(X):
 
 
 class NotFittedError(ValueError, AttributeError):
-    """Something that only fit makes is asked for; scikit-learn's own class where it is loaded."""
+    """Raised for what only fit provides; scikit-learn's own class is used where it is loaded."""
 
 
 class NoNumber(ValueError, TypeError):
-    """An entry is no number; also a TypeError, which scikit-learn expects for some entries."""
+    """Raised for an entry that is no number; a TypeError, too, which scikit-learn may expect."""
 
 
 class Model:
-    """A GP regressor for a table, by scikit-learn's conventions.
+    """A GP regressor for a table, by scikit-learn's conventions; base class of the models.
 
-    Parameters are fields, checked by fit. X (n, d) and y (n,) are in the table's own units, scaled
-    inside. What fit learns ends in _:
+    Parameters are fields, checked by fit. X (n, d) and y (n,) are in the table's own units, and
+    scaled inside. What fit learns ends in _:
 
         n_features_in_       d
-        feature_names_in_    (d,) names of a data frame's columns, which predict compares
-        names_               of inputs and target, for the text
-        rows_, dropped_      numbers of complete rows, and of incomplete ones, which are left out
+        feature_names_in_    (d,) names of a data frame's columns; predict requires the same
+        names_               names of inputs and target, for the text
+        rows_, dropped_      how many rows are complete, and how many incomplete and left out
         notes_               sentences on how a file was read
         facts_               all results as a dict: text() and --json read it
         levels_              (index, codes) of each column of categories
 
-    X holds a category as its code (code_of); only the GP sees the indicators of levels_.
+    In X a category is a number, its code (code_of); only the GP sees the indicators of levels_.
     """
     levels_ = ()
     _estimator_type = "regressor"                        # for scikit-learn before 1.6
@@ -149,9 +149,10 @@ class Model:
         return {one.name: checked(one, getattr(self, one.name)) for one in fields(self)}
 
     def remember(self, X, y):
-        """Starts a fit: the parameters as a dict, X (n, d), y (n,), checked; keeps width and names.
+        """Starts a fit; returns the parameters as a dict, X (n, d) and y (n,), all checked.
 
         First deletes what an earlier fit has learnt, so that a failed fit leaves no old answers.
+        Keeps width and names.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
@@ -169,7 +170,10 @@ class Model:
         return asked, X, y
 
     def inputs(self, X):
-        """X (n, d) as floats; ValueError for another width, other column names, or non-numbers."""
+        """Returns X (n, d) as floats, categories as codes.
+
+        ValueError for another width, other column names, or non-numbers.
+        """
         d = self.n_features_in_
         raw = np.asarray(X)
         if raw.ndim != 2 or raw.dtype.kind == "c":
@@ -206,7 +210,8 @@ class Model:
         return found
 
     def table(self, X, y):
-        """X (n, d), y (n,) as float arrays; ValueError as in `inputs`, or if y cannot be used."""
+        """Returns X (n, d), y (n,) as float arrays; ValueError as in `inputs`, or if y is unusable.
+        """
         X = self.inputs(X)
         if np.asarray(y).ndim == 2:
             warnings.warn("A column-vector y was passed when a 1d array was expected",
@@ -214,7 +219,8 @@ class Model:
         return check_data(X, y)
 
     def predict(self, X, return_std=False):
-        """Predicted mean (n,) [y] at X (n, d), and with return_std the standard deviation of y."""
+        """Returns the mean (n,) [y] predicted at X (n, d), with return_std also the sd of `limits`.
+        """
         mean, sd, *_ = self.limits(X)
         return (mean, sd) if return_std else mean
 
@@ -280,7 +286,7 @@ class Model:
                                  f"damaged: {err}") from None
 
     def usable(self):
-        """Raises unless a loaded model has valid parameters, predicts and has a text."""
+        """Raises unless a loaded model has valid parameters, can predict and makes its text."""
         self.checked()
         self.limits(np.zeros((1, self.n_features_in_)))
         self.text()
@@ -291,7 +297,10 @@ class Model:
 # --- categories ----------------------------------------------------------------------------------
 
 def code_of(cell):
-    """The number that stands for a category: itself, or 48 bits of a text's digest, or NaN."""
+    """Returns the number that stands for a category: itself, or 48 bits of a text's digest.
+
+    A missing cell gives NaN.
+    """
     if str(cell).lower() in ("none", "nan", "<na>", "nat"):
         return np.nan
     try:
@@ -301,12 +310,12 @@ def code_of(cell):
 
 
 def levels_of(X, numbers):
-    """levels_ of the columns of X (n, d) with these indices: [index, sorted codes] each."""
+    """Returns [index, sorted codes] of each column of X (n, d) with these indices, for levels_."""
     return [[i, np.unique(X[:, i])] for i in numbers]
 
 
 def indicators(X, levels):
-    """X (n, d) with each column of codes replaced by indicators of its levels, at the end.
+    """Returns X (n, d) with each column of codes replaced by indicators of its levels, at the end.
 
     A code that is not among the levels has all indicators 0.
     """
@@ -317,7 +326,8 @@ def indicators(X, levels):
 
 
 def check_cells(X, names):
-    """ValueError that names the columns of X (n, d) with texts; NoNumber for other objects."""
+    """Raises ValueError that names the columns of X (n, d) with texts; NoNumber for other objects.
+    """
     texts = []
     for name, column in zip(names, X.T):
         if any(isinstance(cell, str) for cell in column):
@@ -333,10 +343,10 @@ def check_cells(X, names):
 
 
 def write_file(path, data=None):
-    """Replaces the file at path by these bytes, whole or not at all, keeping links and file mode.
+    """Replaces the file at path by the bytes `data`, whole or not at all, keeping links and mode.
 
     A pipe or a device is written to directly. Without data nothing is written, but OSError is
-    raised if it could not be.
+    raised if writing would fail.
     """
     try:
         there = os.stat(path)
@@ -371,9 +381,9 @@ def write_file(path, data=None):
 
 
 def packed(value, arrays):
-    """`value`, of numbers, texts, lists, dicts, kernels and NamedTuples, as JSON.
+    """Converts `value` for JSON: numbers, texts, lists, dicts, arrays, kernels, NamedTuples.
 
-    Arrays in it are appended to the list `arrays`.
+    Its arrays are appended to the list `arrays`.
     """
     again = partial(packed, arrays=arrays)
     if isinstance(value, np.ndarray):
@@ -427,7 +437,7 @@ def exact(value):
 
 
 def rounded_up(value):
-    """A positive number as text with four digits, rounded up."""
+    """A positive number as text with four significant digits, rounded up."""
     value = Context(4, ROUND_UP).create_decimal(value)
     return f"{value:{'f' if -9 < value.adjusted() < 12 else 'e'}}"
 

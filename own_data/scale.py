@@ -1,4 +1,4 @@
-"""Scaling of a table by rows that certify nothing; signs that its rows are dependent."""
+"""Scales a table by rows that no bound counts; finds signs that its rows are dependent."""
 import math
 import shlex
 import warnings
@@ -60,9 +60,9 @@ def tenth(X, y, seed=0):
 
 
 def standardise(X, y, seed=0):
-    """X (N, d), y (N,) scaled, without the rows that set the scale, and the Scale.
+    """Scales X (N, d), y (N,) by a tenth of the rows; returns X and y of the others, and the Scale.
 
-    These are a tenth, left out so that the scale is independent of the rows that a bound counts.
+    The tenth is left out so that the scale is independent of the rows that a bound counts.
     """
     X, y = check_data(X, y, copy=False)
     first = tenth(X, y, seed)
@@ -82,16 +82,16 @@ SHARED = 0.1                   # of the rows
 
 
 def dependence(X, y, residuals):
-    """Signs that the rows X (N, d), y (N,) are dependent, a dict for facts_.
+    """Looks for signs that the rows X (N, d), y (N,) are dependent; returns a dict for facts_.
 
         order      r sqrt(n), r the correlation of neighbouring residuals (n,) in the order of the
                    file: within +-4 for independent rows
         shared     number of rows with the inputs of an earlier row
-        repeats    number of those with its target, too
+        repeats    number of those that have its target, too
         classes    whether the target has two values
-        counts     indices of the inputs that grow by the same step from row to row, beside others
+        counts     indices of the inputs that change by one step from row to row, if d > 1
         sorted     indices of the other columns that only rise or only fall; d is the target
-        dependent  whether one of these but `classes` calls for a sentence of dependence_text
+        dependent  whether a sign other than `classes` calls for a sentence of dependence_text
     """
     e = residuals - np.mean(residuals)
     order = e[1:] @ e[:-1] / max(e @ e, TINY) * math.sqrt(len(e))

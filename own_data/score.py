@@ -40,13 +40,13 @@ class PredictiveGP(Model):
     categories: str = categories()
 
     def fit(self, X, y, over=map, show=None):
-        """Trains and scores all methods; chooses one by its NLL, and trains it on all rows.
+        """Trains and scores all methods, chooses one by its NLL, and trains that one on all rows.
 
-        Of the rows X (N, d), y (N,) 15/20 train, 2/20 validate, 3/20 (the last of a series) score.
+        Of the rows X (N, d), y (N,) 15/20 train, 2/20 validate, 3/20 (the last of a series) test.
         Rows of equal inputs stay together. With fewer than FEW validation rows, cross-validation
-        chooses.
+        chooses, unless `methods` is given or rows are a series.
 
-        show: called with (epochs, objective)
+        over: not used; show: called with (epochs, objective)
         """
         asked, X, y = self.remember(X, y)
         asked = SimpleNamespace(**asked)
@@ -108,9 +108,10 @@ class PredictiveGP(Model):
         return self
 
     def limits(self, X):
-        """mean, sd (n,) of y at X (n, d), noise included, and the ends of its 95 % interval.
+        """Returns mean, sd, lower, upper, (n,) each, of y at X (n, d), noise included.
 
-        The interval is mean -+ factor sd, with the factor of `widened`.
+        lower and upper are the ends of its 95 % interval, mean -+ factor sd, with the factor of
+        `widened`.
         """
         X = indicators(self.inputs(X), self.levels_)
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
@@ -119,7 +120,7 @@ class PredictiveGP(Model):
         return mean, np.sqrt(var), mean - half, mean + half
 
     def text(self):
-        """The scores in words: the answer, a table, the conditions."""
+        """Returns the scores as text: the answer, a table, the conditions."""
         return scores_text(self.names_, self.facts_)
 
 
@@ -150,9 +151,9 @@ def three_parts(X, y, series, seed):
 
 
 def begin(X, y, asked):
-    """kernel, ard and start for fit, a dict, from a full GP trained on START_ROWS rows.
+    """Trains a full GP on START_ROWS rows; returns its kernel, ard and start for fit, a dict.
 
-    The periodic kernel has its own start.
+    The periodic kernel has its own start. asked: the parameters of a PredictiveGP.
     """
     if asked.kernel == "periodic":
         return dict(kernel=asked.kernel)
@@ -163,7 +164,7 @@ def begin(X, y, asked):
 
 
 def size_of(asked, N):
-    """M, batch, epochs and seed for fit on N training rows, a dict."""
+    """Returns a dict of M, batch, epochs and seed for fit on N training rows."""
     batch = asked.batch or (200 if N <= 20_000 else 1000)
     return dict(
         M=min(asked.inducing or min(max(N // 20, 10), 100), N), batch=batch, seed=asked.seed,
@@ -171,14 +172,17 @@ def size_of(asked, N):
 
 
 def density(fit, X):
-    """Mean and variance (n,) of y at X (n, d), scaled, by a Fit; 0 and 1 by None, the constant."""
+    """Returns the mean and variance (n,) of y at X (n, d), scaled, that a Fit predicts.
+
+    fit None is the method `constant`: 0 and 1.
+    """
     return (np.zeros(len(X)), np.ones(len(X))) if fit is None else predict_y(fit, X)
 
 
 def by_folds(trained, X, y, seed):
-    """Cross-validation: predicted mean, var (n,) of rows X (n, d), y (n,), each by the other folds.
+    """Cross-validates: returns mean, var (n,), predicted for each row by a Fit to the other folds.
 
-    trained: (X, y) -> Fit. Rows of equal inputs are in one fold.
+    trained: function (X, y) -> Fit; X (n, d), y (n,). Rows of equal inputs are in one fold.
     """
     _, group = np.unique(X, axis=0, return_inverse=True)
     group = group.ravel()
@@ -190,10 +194,10 @@ def by_folds(trained, X, y, seed):
 
 
 def widened(y, mean, var):
-    """Half the width, in standard deviations, of intervals to hold 95 % of new y; at least 1.96.
+    """Returns the half-width, in standard deviations, of 95 % intervals for new y; at least 1.96.
 
     Split conformal: the k-th smallest |y - mean|/sd of held-out rows (n,), k = ceil(0.95 (n + 1)).
-    Below 19 rows the largest, which holds less.
+    Below 19 rows it is the largest, and the intervals hold less.
     """
     off = np.sort(np.abs(y - mean) / np.sqrt(var))
     k = min(math.ceil(0.95 * (len(y) + 1)), len(y))
@@ -221,10 +225,10 @@ def lowest_nll(forecasts, y):
 
 
 def score(y, mean, var, unit, factor=1.96):
-    """NLL, RMSE, CRPS and coverage (inside) of predictions, a dict.
+    """Returns a dict of the NLL, RMSE, CRPS and coverage (inside) of predictions.
 
-    y, mean, var (n,): targets and predictions, scaled. unit [y]: that of the scale, by which RMSE
-    and CRPS are multiplied. factor: half the interval's width in deviations, see widened.
+    y, mean, var (n,): targets and predictions, scaled. unit [y]: of the scale; RMSE and CRPS are
+    multiplied by it. factor: half-width of the intervals in deviations, see widened.
     """
     inside = np.abs(y - mean) <= factor * np.sqrt(var)
     return dict(NLL=nll(y, mean, var), RMSE=unit * rmse(y, mean), CRPS=unit * crps(y, mean, var),
@@ -232,7 +236,7 @@ def score(y, mean, var, unit, factor=1.96):
 
 
 def scores_text(names, facts):
-    """The facts_ of a PredictiveGP in words; names: of inputs and target."""
+    """Returns the facts_ of a PredictiveGP as text; names: of inputs and target."""
     found, best, n = facts["scores"], facts["best"], facts["test"]
     answer = [f"{best} predicts {names[-1]} with RMSE {found[best]['RMSE']:.4g} on {n} rows held "
               f"out, where a constant has {found['constant']['RMSE']:.4g}. Its 95 % intervals hold "

@@ -1,4 +1,4 @@
-"""Tables of numbers as text files: read as they are, columns chosen, gaps counted."""
+"""Reads tables of numbers from text files: chooses columns, counts missing cells."""
 import codecs
 import contextlib
 import csv
@@ -43,12 +43,12 @@ csv.field_size_limit(2**31 - 1)
 
 
 class Refused(ValueError):
-    """A table that cannot be read as it is.
+    """Raised for a table that cannot be read as it is, with remedies to propose.
 
     remedies: a list of lists; from each, the first remedy that helps is proposed. A remedy is a
-    dict: option -> its new value, or a list to be added to it. Two keys are no options: apart ->
-    [(source, line)], to become comments, and mended -> [(column, the line in pandas that makes
-    numbers of it)].
+    dict: option -> its new value, or a list of values to be added. Two keys are no options: apart
+    -> [(source, line)], lines that become comments, and mended -> [(column, the line in pandas that
+    makes numbers of it)].
     """
 
     def __init__(self, said, remedies):
@@ -125,10 +125,11 @@ def csv_rows(lines, mark, quoting=csv.QUOTE_MINIMAL):
 
 
 def cells_of(lines, mark, source):
-    """Yields (line number, cells) of each row that is not empty.
+    """Yields (line number, cells) of each row that is not empty; mark: what separates cells.
 
-    A quoted cell may extend over several lines. ValueError if its quote does not close, or if these
-    lines, read without quotes, have as many cells each as the row: they are rows then.
+    A quoted cell may extend over several lines. ValueError if its quote does not close, or if each
+    of these lines, read without quotes, has as many cells as the row: then the quote swallowed
+    rows.
     """
     before = 0
     taken = []
@@ -158,10 +159,10 @@ def kept(lines, taken):
 
 
 def number_reader(decimal=".", na="", name=""):
-    """A function of a cell: its value, NaN if the cell is missing, None if it is anything else.
+    """Returns a function that reads a cell: its value, NaN if it is missing, None if no number.
 
-    na: more cells that are missing, separated by commas; a number stands for all equal to it, and
-    NAME=CELL is for the column of that name alone. name: that of the column.
+    na: more cells that mean missing, separated by commas; a number stands for all equal to it, and
+    NAME=CELL is for the column of that name alone. name: of this column.
     """
     marks = [mark.removeprefix(f"{name}=") for mark in listed(na)]
     values = {as_number(mark) for mark in marks}
@@ -181,14 +182,14 @@ def number_reader(decimal=".", na="", name=""):
 
 
 def as_number(cell):
-    """The value of a cell with either decimal mark, NaN where it is missing; None of a text."""
+    """Returns a cell's value, read with either decimal mark; NaN if it is missing, None if a text.
+    """
     value = number_reader(".")(cell)
     return number_reader(",")(cell) if value is None else value
 
 
 def listed(text):
-    """The parts of an option, separated by commas or line ends; a part that contains one is quoted.
-    """
+    """Splits an option's text at commas and line ends outside quotes; returns a list."""
     rows = csv.reader(io.StringIO(text or "", newline=""))
     return [*itertools.chain.from_iterable(rows)]
 
@@ -196,11 +197,11 @@ def listed(text):
 # --- what the first lines say --------------------------------------------------------------------
 
 def separator(lines, decimal):
-    """The mark between cells in the first one or two lines of a table.
+    """Guesses what separates cells, from the first one or two lines of a table; returns the mark.
 
-    With it, these have equally many cells, or one more or fewer; among such marks, the last line
-    has the most numbers. A blank stands for several, or for tabs. A comma that is also the decimal
-    mark separates only where cells are quoted.
+    With it, both lines have equally many cells, give or take one; of such marks, it finds the most
+    numbers in the last line. A blank stands for several, or for tabs. A comma that is also the
+    decimal mark separates only where cells are quoted.
     """
     marks = ";\t|, "
     if decimal == ",":
@@ -214,10 +215,10 @@ def separator(lines, decimal):
 
 
 def is_header(first, second):
-    """Whether the cells of the first row are names, that is, texts.
+    """Whether the first row is a header: its cells are names, that is, texts.
 
     Different whole numbers, such as years, may be among them if some text is above a number, or if
-    they are years that rise evenly and the numbers below are not.
+    they are evenly spaced years and the numbers of the second row are not.
     """
     texts = [as_number(cell) is None for cell in first]
     numbers = [cell for cell, text in zip(first, texts) if cell and not text]
@@ -238,12 +239,13 @@ def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
     """Reads the beginning of a table; returns names, unused, notes, rows.
 
         names    of all columns
-        unused   numbers of columns without a name that are empty or, the first one, an index
-        notes    sentences on what was left out; one on comments may follow after the last row
+        unused   indices of nameless columns that are empty, and of a nameless first one that is
+                 an index
+        notes    sentences on what was left out; one on comments may be added after the last row
         rows     iterator of (line number, cells)
 
     known: the names in an earlier part of a stream, "" where unused. wanted: a first row with all
-    of these names is the header. From PIPE, rows are still to come: at most two are waited for.
+    of these names is the header. From PIPE, whose rows arrive later, it waits for at most two.
     """
     live = source == PIPE
     comments, notes = [], []
@@ -302,10 +304,10 @@ def is_index(cells):
 
 
 def is_row(lines, decimal, known):
-    """Whether the first line of a table is a row for certain, whatever the line below it is.
+    """Whether the first line of a table is surely a row, not a header, whatever the line below is.
 
-    It then has numbers alone. If names are known, there are as many, and not these names; if not,
-    they do not count 0, 1, 2 or 1, 2, 3.
+    It then has numbers alone. If names are known, it has as many cells, and not these names; if
+    not, its cells do not count 0, 1, 2 or 1, 2, 3.
     """
     cells = next(csv_rows(lines, separator(lines, decimal)))
     cells = [cell.strip() for cell in cells]
@@ -315,10 +317,10 @@ def is_row(lines, decimal, known):
 
 
 def fitted(names, row):
-    """The names, with an empty one added or removed if the row has one cell more or fewer.
+    """Returns the names, with an empty one added or removed if the row has one cell more or fewer.
 
-    R gives the column of row names no name, and a separator may end either line. In other cases the
-    names are returned as they are.
+    R, the language, gives the column of row names no name, and a separator may end either line. In
+    other cases the names are unchanged.
     """
     more = len(row) - len(names)
     if more == -1 and not names[-1]:
@@ -348,16 +350,16 @@ def counts(cells):
 
 def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", na="", skip=0,
               known=(), wanted=(), target=True, mended=()):
-    """Yields a head, then each row as an array of numbers (columns,), NaN for a gap.
+    """Yields a head, then each row as an array of numbers (columns,), NaN where a cell is missing.
 
     The head: names of the columns used; names of all, "" where unused; notes; which of the columns
-    used are categories.
+    used are categories, as indices among these.
 
-        choose       (names of all columns, numbers of the unused) -> numbers of those used
-        categories   names of all columns -> numbers of the categories
+        choose       (names of all columns, indices of the unused) -> indices of those used
+        categories   names of all columns -> indices of the categories
         target       whether the last column used is the target
         mended       as in Refused; in these columns, cells that are not numbers become 0
-    decimal, na, skip: the options; known, wanted: as in open_table.
+    decimal, na, skip: the program's options; known, wanted: as in open_table.
 
     Refused names source, line, column and cell; its remedies are for all rows below.
     """
@@ -397,11 +399,11 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
 
 
 def remedies(source, names, bad, target, decimal, there):
-    """The remedies, as in Refused, for cells that are not numbers.
+    """Returns the remedies, in the form that Refused describes, for cells that are not numbers.
 
-        bad      number of each column used -> {line: cell} of such cells
-        target   the number of its column, or False
-        there    number of a column -> how many of its cells are not missing
+        bad      index of each column used -> {line: cell} of such cells
+        target   index of its column, or False
+        there    index of a column -> how many of its cells are not missing
     """
     good = [i for i in bad if not bad[i] and 2 * there[i] > max(there.values())]
     kinds = {i: kind_of([*bad[i].values()], decimal, there[i]) for i in bad if bad[i]}
@@ -435,11 +437,11 @@ def remedies(source, names, bad, target, decimal, there):
 
 
 def kind_of(cells, decimal, there):
-    """What those cells of a column are that are not numbers: kind, line, mark.
+    """Classifies those cells of a column that are not numbers; returns kind, line, mark.
 
         kind   a key of DOES
         line   the line in pandas that makes numbers of dates or units, else ""
-        mark   the decimal mark, if with it all of the cells are numbers, else ""
+        mark   the decimal mark with which all of the cells are numbers, else ""
     there: how many cells of the column are not missing.
     """
     for form in DATES + CLOCKS:
@@ -467,12 +469,12 @@ def kind_of(cells, decimal, there):
 
 
 def typed(names, numbers):
-    """These columns as parts of an option: by name if an identifier, else by number."""
+    """Returns columns as typed in an option: by name if that is an identifier, else by number."""
     return [names[i] if names[i].isidentifier() or str(i) in names else str(i) for i in numbers]
 
 
 def read_table(lines, source, choose, keep_gaps=False, **reading):
-    """The Table of the lines. Rows with a gap are counted, and left out unless keep_gaps.
+    """Reads lines into a Table; counts rows with a missing cell and omits them unless keep_gaps.
 
     reading: other arguments of read_rows.
     """
@@ -500,11 +502,11 @@ def read_table(lines, source, choose, keep_gaps=False, **reading):
 def likely_codes(names, values):
     """Yields a sentence per column of values (N, columns) that seems to have a code for missing.
 
-    That is a repeated smallest or largest value, far from all others. In a column of whole numbers
-    it must also be at most 0, or written in nines.
+    Such a code is a repeated smallest or largest value, far from all others. In a column of whole
+    numbers it must also be at most 0, or written in nines.
 
-    Far: by more than the range of the others; if written in nines, by more than a tenth of it and
-    than any gap between them.
+    Far: by more than the range of the others; if written in nines, by more than a tenth of that
+    range and more than any gap between the others.
     """
     for name, column in zip(names, values.T):
         known = column[~np.isnan(column)]
@@ -536,12 +538,12 @@ def column(names, which, option):
 
 
 def columns(names, option, text):
-    """The numbers of the columns that the text of an option lists; errors as in column."""
+    """Returns the indices of the columns that an option's text lists; errors as in column."""
     return [column(names, which, option) for which in listed(text)]
 
 
 def chosen(names, unused=(), target=None, inputs=None, drop=None, group=None, least=2):
-    """Numbers of the columns used: first the group, if any, then the inputs, then the target.
+    """Returns the indices of the columns used: the group, if any, then the inputs, then the target.
 
     target, inputs, drop, group: texts of the options. By default the target is the last column, and
     the inputs are all others but the unused. Refused if fewer than `least` columns are left;
