@@ -1,21 +1,22 @@
 """The sparse GP of pacgp_ref.py in blocks of rows: less memory, several cores or machines, files.
 
-V = K_NM L^-T is as long as the data: here it exists in blocks of rows, and a sum over all rows is a
-`total` of f over blocks. f is a function of a module, or a partial of one, so that it may run
-anywhere: `over`, which applies it, is map, or the map of a pool of threads or processes, or of an
-engine. `blocks(over)` is a Sparse for fit(..., sparse=...). Results are those of PLAIN up to
-rounding, and the same to the last bit for any `over`. Not in the papers.
+V = K_NM L^-T has a row for each data point. Here only blocks of its rows exist, and `total`
+computes a sum over all rows by adding f(block) over blocks. `over` applies f: it is map, or the map
+of a pool of threads or processes, or of an engine such as Dask. So f is a function of a module, or
+a partial of one, which can be pickled. `blocks(over)` is a Sparse for fit(..., sparse=...). Its
+results equal those of PLAIN, the default, up to rounding; any `over` gives the same to the last
+bit. Not in the papers.
 
 The VJP needs fewer products than PLAIN's. With W = S - I the data enter through two linear maps,
 each the adjoint of the other,
     `at_rows`   (m, W) -> V_i m  and  V_i W V_i  for each row i,
     `over_rows` (u, w) -> V^T u  and  V^T diag(w) V,
-since  sum_i u_i (V_i m) + w_i (V_i W V_i) = m (V^T u) + tr(W V^T diag(w) V).  (22) and (23) are the
-first, (11) is the second at u = y/D, w = 1/D. Whatever depends on V through either, or through
-ktilde_i = k + V_i W V_i at W = -I, has the gradient
+since  sum_i u_i (V_i m) + w_i (V_i W V_i) = m (V^T u) + tr(W V^T diag(w) V).  R (22) and (23) use
+the first; (11) uses the second at u = y/D, w = 1/D. Whatever depends on V through either, or
+through ktilde_i = k + V_i W V_i at W = -I, has the gradient
     d_V_i = u_i m + 2 w_i W V_i,   gram = d_V^T V = m (V^T u)^T + 2 W V^T diag(w) V,
-so that gram follows from known sums. For (22), (23) we know (m, W), and d_mean, d_var are (u, w).
-For (11) we know (u, w), and d_b, d_A are (m, W).
+so gram follows from sums that are known. For (22), (23), (m, W) is given and (u, w) is
+(d_mean, d_var). For (11), (u, w) is given and (m, W) is (d_b, d_A).
 """
 import math
 import os
@@ -41,10 +42,10 @@ np.empty(31 * 2**17)
 # --- sums over blocks of rows --------------------------------------------------------------------
 
 def mapped_again(a):
-    """`a` in a form to be pickled: a function that maps its file again, or `a` itself.
+    """Returns the array `a` in the form to be pickled: a function that maps its file again, or `a`.
 
-    It is `a` if that is no memory map, or one whose file lacks its values (a hundred rows are
-    compared): a copy of a map, one in mode "c", or one whose file was removed or replaced.
+    It is `a` if that is no memory map, or one whose file does not hold its values (a hundred rows
+    are compared): a copy of a map, one in mode "c", or one whose file was removed or replaced.
     """
     file = a
     while isinstance(getattr(file, "base", None), np.ndarray):
@@ -65,10 +66,10 @@ class Rows:
     """A block of rows of the data, with the inducing inputs from which its features are computed.
 
         at         slice: its place among all rows
-        X, y       (n, d); (n,) or None; or functions that return them
-        inducing   Z, ln_theta, L^-1, kernel
+        X, y       (n, d); (n,) or None; or functions without arguments that return them
+        inducing   (Z, ln_theta, L^-1, kernel)
         keep       whether `once` caches what it computes
-    Pickling a block drops the cache, and sends the file name for memory-mapped rows.
+    Pickling a block drops the cache; of memory-mapped rows only the file name is pickled.
     """
     def __init__(self, at, X, y, inducing, keep=False):
         self.at = at
@@ -82,27 +83,28 @@ class Rows:
         return Rows, (self.at, mapped_again(self.X), mapped_again(self.y), self.inducing)
 
     def once(self, f, *args):
-        """f(*args), cached if keep; all calls with one f must have the same arguments."""
+        """Returns f(*args), cached if keep; all calls with one f must have the same arguments."""
         value = self.memory[f] if f in self.memory else f(*args)
         if self.keep:
             self.memory[f] = value
         return value
 
     def features(self):
-        """block_features of this block: (K, V, ktilde), K_back."""
+        """Returns (K, V, ktilde), K_back of this block: see block_features."""
         return self.once(block_features, self.X, *self.inducing)
 
     def V_times(self, W):
-        """V W (n, M) for W (M, M), the same at each call."""
+        """Returns V W (n, M) for W (M, M), which must be the same at each call."""
         (_, V, _), _ = self.features()
         return self.once(np.matmul, V, W)
 
 
 @in_doubles
 def in_blocks(X, y, inducing, keep=True):
-    """X (N, d) and y, (N,) or None, cut into a list of Rows.
+    """Cuts the data X (N, d) and y, (N,) or None, into a list of Rows.
 
-    keep: whether the first blocks cache K, V and V W, up to KEEP_BYTES in all.
+        inducing   as in Rows
+        keep       whether the first blocks cache K, V and V W, up to KEEP_BYTES in all
     """
     row_bytes = 3 * 8 * len(inducing[0])
 
@@ -120,7 +122,7 @@ def add_up(f, items):
 
 
 def numbered(f, pair):
-    """(number, f(item)) for a pair (number, item), so that results may arrive in any order."""
+    """Returns (number, f(item)) for the pair (number, item): results in any order can be sorted."""
     number, item = pair
     return number, f(item)
 
@@ -128,7 +130,7 @@ def numbered(f, pair):
 def total(over, f, blocks, *columns):
     """The sum over blocks of f(rows, *columns of these rows), entry by entry; see add_up.
 
-        over      as map; may return results in any order
+        over      like map, but may return results in any order
         f         (Rows, (n,) of each column) -> tuple
         blocks    list of Rows
         columns   (N,) each, over all rows
@@ -152,7 +154,10 @@ def total(over, f, blocks, *columns):
 
 @in_doubles
 def block_features(X, Z, ln_theta, Linv, kernel):
-    """`features` of pacgp_ref.py for rows X (n, d): (K, V, ktilde), and back of K = k(X, Z)."""
+    """Returns (K, V, ktilde), K_back for rows X (n, d), like `features` of pacgp_ref.py.
+
+    K_back is the VJP of K = k(X, Z) alone.
+    """
     K, K_back = kernel(X, Z, ln_theta)
     V = K @ Linv.T
     ktilde = np.maximum(signal_variance(ln_theta) - row_dots(V, V), 0.0)
@@ -161,22 +166,26 @@ def block_features(X, Z, ln_theta, Linv, kernel):
 
 @in_doubles
 def at_rows(rows, m, W):
-    """V_i m and V_i W V_i for the rows i of a block, as lists of one array (n,) for add_up."""
+    """Returns V_i m and V_i W V_i for the rows i of a block: lists of one array (n,) for add_up."""
     (_, V, _), _ = rows.features()
     return [V @ m], [row_dots(V, rows.V_times(W))]
 
 
 @in_doubles
 def over_rows(rows, u, w):
-    """V^T u (M,), V^T diag(w) V (M, M) and the sum of w over a block; u, w (n,)."""
+    """Returns V^T u (M,), V^T diag(w) V (M, M) and the sum of w over a block; u and w are (n,)."""
     (_, V, _), _ = rows.features()
     return V.T @ u, weighted_gram(V, w), np.sum(w)
 
 
 def _gaussian(rows, m, S, ln_det_S, k, over=map):
-    """(mean, var, KL), back of Q(f_M) = N(L m, L S L^T): R (9), (22), (23), (10).
+    """Marginals and KL of the posterior Q(f_M) = N(L m, L S L^T); R (9), (22), (23), (10).
 
-    rows: a list of Rows; k = k(x, x); mean and var are (N,), var at least VAR_FLOOR k.
+    Returns (mean, var, KL), back; mean and var are (N,), var at least VAR_FLOOR k.
+        rows       a list of Rows
+        m, S       (M,), (M, M)
+        ln_det_S   ln|S|
+        k          k(x, x)
 
     back(d_mean, d_var, d_KL), the VJP, returns
         d_m        (M,)
@@ -203,7 +212,7 @@ def _gaussian(rows, m, S, ln_det_S, k, over=map):
 
 @in_doubles
 def gaussian_d_V(rows, d_mean, d_var, m, W):
-    """Derivative w.r.t. V (n, M) of a block, through mean (22) and variance (23).
+    """Derivative w.r.t. V (n, M) of a block, given d_mean and d_var (n,) of (22) and (23).
 
         d_V_i = d_mean_i m + 2 d_var_i W V_i,   W = S - I
     """
@@ -214,9 +223,9 @@ def gaussian_d_V(rows, d_mean, d_var, m, W):
 
 @in_doubles
 def block_sums(rows, sigma2, alpha):
-    """Sums over a block that (11) needs, with D = alpha ktilde + sigma_n^2.
+    """Returns the sums over a block that (11) and (34) need, with D = alpha ktilde + sigma_n^2.
 
-    Returns V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums of ln D, y^2/D and ktilde as (3,).
+    They are V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums of ln D, y^2/D and ktilde as (3,).
     """
     (_, V, ktilde), _ = rows.features()
     D = alpha * ktilde + sigma2
@@ -227,16 +236,20 @@ def block_sums(rows, sigma2, alpha):
 
 @in_doubles
 def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
-    """VJP of block_sums: d_ln_theta, d_Z through K; gram through ktilde; sums of d_D, d_D ktilde.
+    """VJP of block_sums and, if d_marginals are given, of the marginals of the block.
+
+    Returns d_ln_theta, d_Z through K; gram = d_V^T V of what passes through ktilde; and, as (2,),
+    the sums of d_D and d_D ktilde.
 
         D = alpha ktilde + sigma_n^2, ktilde = k - V V:
             d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
         A = sum V V^T/D, b = sum V y/D:
             d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
 
-        d_marginals   d_mean, d_var (n,), or nothing: adds gaussian_d_V, for m and W, to d_V
+        d_marginals   d_mean, d_var (n,), or nothing: gaussian_d_V, at m and W, is added to d_V
         h             derivative w.r.t. ln D_i and w.r.t. y_i^2/D_i, as in (34)
-        d_b, E        (M,); 2 d_A L^-1 (M, M): d_K begins with V_i E/D_i, V_i d_A V_i = V_i E K_i/2
+        d_b           (M,)
+        E             2 d_A L^-1 (M, M): d_K begins with V_i E/D_i, V_i d_A V_i = V_i E K_i/2
     """
     (K, V, ktilde), K_back = rows.features()
     _, _, Linv, _ = rows.inducing
@@ -270,13 +283,13 @@ class DataSums(NamedTuple):
 
 @in_doubles
 def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=map):
-    """DataSums of the posterior Q given by the data, R (11), and back.
+    """Returns the DataSums of the posterior that the data determine by R (11), and back.
 
     back(d_A, d_b, h, d_k, gram, *d_marginals), the VJP, returns a dict of derivatives w.r.t.
     ln_theta, ln_noise, Z and alpha:
         d_A, d_b         (M, M) symmetric, (M,)
-        h, d_marginals   as in block_sums_back: they do not pass through A and b
-        d_k              w.r.t. k outside ktilde
+        h, d_marginals   as in block_sums_back: what they add does not pass through A and b
+        d_k              w.r.t. k(x, x), apart from ktilde
         gram             the part of d_V^T V that does not pass through A and b
     """
     check_shapes("y and the rows of X", y, X[:, 0])
@@ -318,7 +331,7 @@ def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=
 
 @in_doubles
 def block_free_back(rows, d_mean, d_var, m, W):
-    """d_ln_theta, d_Z of a block for a free Q, through K; d_mean, d_var (n,): of marginals."""
+    """VJP of the marginals of a block for a free Q: d_ln_theta, d_Z through K. W is S - I."""
     _, K_back = rows.features()
     _, _, Linv, _ = rows.inducing
     d_K = gaussian_d_V(rows, d_mean, d_var, m, W) @ Linv
@@ -352,8 +365,7 @@ def free_in_blocks(X, Z, ln_theta, m, L_S, kernel=se_kernel, over=map):
 def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, over=map):
     """sparse_nll of pacgp_ref.py in blocks of rows.
 
-    For VFE `back` uses that sum ktilde = N k - sigma_n^2 tr A, so that no derivative passes
-    through ktilde.
+    For VFE, sum ktilde = N k - sigma_n^2 tr A: with this `back` needs no derivative through ktilde.
     """
     alpha, t = SPARSE_NLL[kind]
     q, q_back = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
@@ -384,7 +396,7 @@ def posterior_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel
 
 @in_doubles
 def block_predict(rows, m, root):
-    """Predictive mean and variance, not yet floored, as lists of one array (n,) for add_up."""
+    """Returns mean, and variance before its floor, as lists of one array (n,) for add_up."""
     (_, V, ktilde), _ = rows.features()
     U = V @ root.T
     return [V @ m], [ktilde + row_dots(U, U)]
@@ -400,17 +412,17 @@ def predict_in_blocks(posterior, X_new, over=map):
 
 
 def blocks(over=map):
-    """The Sparse that makes fit and predict work in blocks of rows; over: see total."""
+    """Returns the Sparse by which fit and predict work in blocks of rows; `over` as in total."""
     functions = (gp_in_blocks, free_in_blocks, nll_in_blocks, posterior_in_blocks,
                  predict_in_blocks)
     return Sparse(*(partial(f, over=over) for f in functions))
 
 
 def threads():
-    """A map with one thread per core of this process if BLAS has one thread; else the plain map.
+    """Returns the map of a pool with one thread per core of this process, or the plain map.
 
-    Both kinds of threads at once are slower than either. These take over their caller's
-    np.errstate.
+    The latter unless BLAS has one thread: both kinds of threads at once are slower than either. The
+    pool's take over their caller's np.errstate.
     """
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         return map

@@ -1,8 +1,7 @@
-"""Certificates that no paper here has: held-out data, a prior from a part of the data, an average.
+"""Certificates that no paper here has: by held-out rows, a prior from part of the rows, an average.
 
-For tables, beside pacgp_ref.fit: `prior_from_part` and `held_out`; of any model
-`certify_predictions`. For streams, beside online.online_bound: `certificate`, which its docstring
-proves.
+For tables, beside pacgp_ref.fit: `prior_from_part` and `held_out`; for any model's predictions,
+`certify_predictions`. For streams, beside online.online_bound: `certificate`, with its proof.
 """
 import hashlib
 import math
@@ -33,17 +32,18 @@ LAMS = tuple(8.0 * 0.5**k for k in range(15))
 # --- tables: held-out rows, a prior from a part --------------------------------------------------
 
 def draw_part(X, y, share, seed=0, groups=None):
-    """Sorted indices of the rows of part one, which trains; the other rows certify.
+    """Draws the rows of part one, which train; the others certify. Returns their sorted indices.
 
     The generator that draws them is seeded by the SHA-256 digest of the table and of `seed`.
-        X, y      (N, d), (N,): the table, of which each column is digested in the order of its rows
-        share     in (0, 1): of the rows, or of the groups
+        X, y      (N, d), (N,): the table; each column is digested in the order of its rows
+        share     in (0, 1): the part's share of the rows, or of the groups
         seed      choosing the best of several seeds voids the certificate
         groups    (N,): labels; all rows of a group are in one part
 
-    A column c enters the digest as w c/|c| in steps of SKETCH, with fixed irregular weights w (N,).
-    All entries count, but rounding does not: an ulp in each moves this number by about 1e-16, which
-    crosses the end of a step in one column of a million. The unit of a column does not matter.
+    A column c enters the digest by the sum of w c/|c|, in steps of SKETCH, with fixed irregular
+    weights w (N,). All entries count, but rounding does not: an ulp in each moves this number by
+    about 1e-16, which crosses the end of a step in one column of a million. The unit of a column
+    does not matter.
 
     Assumption, the usual one about a hash: the rows are not a function of their own digest. Then,
     given the set of rows (or groups), all parts of one size are equally likely, whatever the order
@@ -72,7 +72,10 @@ def draw_part(X, y, share, seed=0, groups=None):
 
 
 def sketched(column, weights):
-    """The weighted sum w c/|c| of a column c (N,), an int in steps of SKETCH; 0 for zeros."""
+    """What draw_part digests of a column c (N,): the sum of w c/|c|, an int in steps of SKETCH.
+
+    0 for zeros; weights: w (N,).
+    """
     column = column / max(np.max(np.abs(column)), TINY)
     norm = max(np.linalg.norm(column), 1.0)              # below 1 only if rounding made the column
     return round(float(np.sum(weights * column) / norm / SKETCH))
@@ -92,9 +95,9 @@ def check_part(rows, N):
 
 
 def check_groups(groups, y):
-    """groups, (N,) or (N, 1), as an array of labels (N,).
+    """Returns the labels `groups`, (N,) or (N, 1), as an array (N,).
 
-    ValueError unless there is one for each entry of y (N,), and none is missing.
+    ValueError unless each entry of y (N,) has a label, and none is NaN or None.
     """
     labels = np.asarray(groups)
     labels = labels[:, 0] if labels.shape == (len(y), 1) else labels
@@ -142,14 +145,14 @@ def binomial_bound(misses, n, delta):
 
 
 def delta_each(delta, names):
-    """An equal share of delta for each certificate in `names`, so that all hold at once with
+    """The share of delta for each certificate in `names`, all equal, by which all hold at once with
     probability 1 - delta (union bound).
     """
     return delta / len(names)
 
 
 class Predictions(NamedTuple):
-    """Guarantees of certify_predictions; if rows come in groups, N and `missed` count groups."""
+    """What certify_predictions guarantees; if rows come in groups, N and `missed` count groups."""
     bound: float               # on the probability that a new row misses
     missed: float              # the share of these rows that did
     half_width: float          # [y], inf if coverage needs more rows; None without coverage
@@ -157,10 +160,10 @@ class Predictions(NamedTuple):
 
 
 def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
-    """The Predictions of any model: guarantees from its errors on rows that it has not seen.
+    """Certifies any model by its errors on rows it has not seen: returns Predictions.
 
-    These rows must have no part in training, in the choice of the model, of eps or of a step before
-    it.
+    These rows must have no part in training, nor in the choice of the model, of eps or of any step
+    before it.
         y, yhat   (n,): targets of those rows, drawn independently, and their predictions
         eps       [y]: a row misses if |y - yhat| > eps, as computed
         groups    (n,): labels; rows of a group may depend on each other, see held_out
@@ -186,13 +189,14 @@ def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
 
 
 def risk_bound(losses, delta, groups=None, zero_one=True):
-    """An upper confidence bound on the risk, the mean loss, and the number of rows (or groups).
+    """Returns an upper confidence bound on the expected loss, the mean loss, and n.
 
+    n counts rows, or groups.
         losses     (n,) in [0, 1], of rows that neither trained nor chose the model
         groups     (n,): labels; each group counts as one, with its mean loss
         zero_one   whether each loss is 0 or 1
-    The bound fails with probability delta. It is the binomial_bound if zero_one and without groups,
-    else kl^-1(mean, ln(1/delta)/n).
+    The bound fails with probability at most delta. It is the binomial_bound if zero_one and without
+    groups, else kl^-1(mean, ln(1/delta)/n).
     """
     if groups is not None:
         _, number = np.unique(check_groups(groups, losses), return_inverse=True)
@@ -230,14 +234,15 @@ class HeldOut(NamedTuple):
 
 
 def enclosed_rows(fit, X, over, offset):
-    """Predictive mean, var (n,) at X (n, d) and their rounding errors; arguments as held_out."""
+    """Returns mean and variance (n,) at X (n, d) and the rounding error of each; see held_out."""
     mean, var, mean_error, var_error = enclosed_at(fit.posterior, X, over)
     return mean, var, mean_error + 2 * ULP * offset, var_error
 
 
 def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
-    """The HeldOut bounds of a Fit or Certified, from rows X (n, d), y (n,) that had no part in it.
+    """Bounds the true risk of a Fit or Certified by rows X (n, d), y (n,) that had no part in it.
 
+    Returns a HeldOut, with a bound for Q and one for its mean:
         Q: kl^-1(risk, ln(1/delta)/n);   mean: binomial_bound if the loss is 0 or 1, else as Q
     Langford 2005; Foong et al. 2021. They certify `fit`, not a GP trained again on all rows.
     Choosing the best of several Fits, or of several eps, on the same rows voids the bounds, unless
@@ -274,12 +279,13 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
 
 
 def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=None, offset=0.0):
-    """Conformal scores |y - mean|/u of rows X (n, d), y (n,), rounded up; of groups, the largest.
+    """Conformal scores |y - mean|/u of rows X (n, d), y (n,), rounded up, for covering_score.
 
-        by_deviation   whether u is the standard deviation of y by `fit`, noise included; else u = 1
+    Returns the score of each row or, with groups, the largest of each group.
+        by_deviation   whether u is the standard deviation of y by `fit`, noise included; else 1
         least          [y]: the least such deviation
         groups         (n,): labels
-        over, offset   as held_out
+        over, offset   as in held_out
     """
     mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
     scores = np.abs(y - mean) + mean_error
@@ -305,9 +311,9 @@ def covering_score(scores, coverage=0.95, delta=0.01):
 
     Ties are safe: they can only make s_(k), and F there, larger. Scores |y - mean|/u, u > 0, of
     rows that trained neither mean nor u give the intervals mean -+ u s_(k). For groups drawn
-    independently, score each by its largest row: then a share of new groups lies whole within its
-    intervals. Two coverages, or an eps beside one, share delta. k is n - m, m the most misses whose
-    binomial_bound is at most 1 - coverage.
+    independently, score each by its largest row: then at least a share `coverage` of new groups
+    lies whole within its intervals. Two coverages, or an eps beside one, must share delta. k is
+    n - m, m the most misses whose binomial_bound is at most 1 - coverage.
     """
     coverage = check_scalar("coverage", coverage, 0, 1)
     n = len(scores)
@@ -318,14 +324,14 @@ def covering_score(scores, coverage=0.95, delta=0.01):
 
 def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map, n_eps=1,
                     xi=False, rows=None, **settings):
-    """The Certified whose prior is a GP trained on part of the rows; the other rows certify it.
+    """Trains the prior on part of the rows and certifies by the other rows: returns a Certified.
 
     Ambroladze et al. 2007; Perez-Ortiz et al. 2021.
         X, y       (N, d), (N,): all rows
         method     of METHODS, except the free form
         rows       increasing indices of part one; default: draw_part(X, y, share, seed)
         n_eps      number of values of eps that the bound holds for
-        settings   of trained_part, as the other arguments
+        settings   of trained_part, like the arguments not listed
 
     Part one trains theta, noise and Z; theta stays as trained. The prior is the GP given part one;
     the posterior is the GP given all rows, with the noise of the others times e^temper. The bound
@@ -375,14 +381,14 @@ class Certificate(NamedTuple):
 
 
 def certificate(loss_sum, KL, n, lams=LAMS, delta=0.05, K=1.0):
-    """The Certificate of a stream, which holds at all times at once and averages over the rate lam.
+    """Bounds the mean risk over the n points of a stream so far, at all n at once: a Certificate.
 
         bound = K max{p in [0, 1]: mean over lams of
                       exp(-lam loss_sum - KL - n ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
-    It holds with probability at least 1 - delta for all n at once, and is rounded up. At one lam it
-    is never above L (9). lams: rates fixed before the stream; LAMS is made for K = 1. Other
-    arguments and hypotheses as online_bound: whether a point opens a new batch must be decided
-    before the point is seen.
+    It holds with probability at least 1 - delta for all n at once, and is rounded up. With a single
+    lam it is never above L (9). lams: the rates to average over, fixed before the stream; LAMS
+    suits K = 1. Other arguments and hypotheses as in online_bound: whether a point opens a new
+    batch must be decided before the point is seen.
 
     Proof (Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023). Let c = 1 - exp(-lam K), and
     r_j(h) the risk of h at point j given all points before j, those of its own batch included,

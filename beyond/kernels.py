@@ -1,12 +1,13 @@
 """The kernels that can be certified: function, rounding error, parameter names.
 
-A new kernel is one function, with k(x, x) = exp(ln_theta[-1]) for every x and an attribute `start`
-(see start_of of pacgp_ref.py), and one row of KERNELS: fits, streams, programs and saved models
-then take it.
+To add a kernel, write one function, with k(x, x) = exp(ln_theta[-1]) for every x and an attribute
+`start` (see start_of of pacgp_ref.py), and one row of KERNELS: fits, streams, programs and saved
+models then take it.
 
-Rounding errors of an entry of k(X1, X2, ln_theta, by_differences=True) are in ulp of k(x, x), u =
-2^-53. Each function below derives its own, to first order in u, from errors of 1 u for + - * / and
-square roots and 2 u for exp, cos and sin. The argument of exp is rounded too, hence |ln sigma_s^2|.
+The rounding error of an entry of k(X1, X2, ln_theta, by_differences=True) is given in ulp of
+k(x, x), u = 2^-53. Each function below derives its own, to first order in u, from errors of 1 u for
++ - * / and square roots and 2 u for exp, cos and sin. The argument of exp is rounded too, which
+gives the term |ln sigma_s^2|.
 """
 from typing import Callable, NamedTuple
 
@@ -27,7 +28,7 @@ class Kernel(NamedTuple):
 
 @in_doubles
 def se_ulps(X1, X2, ln_theta):
-    """Rounding error of the SE kernel in ulp: d + 8 + |ln sigma_s^2|, with one lengthscale or d.
+    """Bound on the rounding error of the SE kernel in ulp: d + 8 + |ln sigma_s^2|, ard or not.
 
     (x1 - x2)/l errs by 4 u: 1 for the difference, 2 for exp(-ln l^2/2), 1 for the product. So its
     square errs by 9 u, and t = r^2/2 by d + 8. Since t exp(-t) <= 0.37 this moves K by 0.37 (d + 8)
@@ -39,10 +40,10 @@ def se_ulps(X1, X2, ln_theta):
 
 @in_doubles
 def matern_ulps(X1, X2, ln_theta):
-    """Rounding error of the Matern kernels K = sigma_s^2 p(u) exp(-u), u = a r, in ulp:
+    """Bound on the rounding error of Matern kernels K = sigma_s^2 p(u) exp(-u), u = a r, in ulp:
 
         d + 10 + |ln sigma_s^2|
-    As r^2/2 in se_ulps, t errs by d + 8 ulp, u^2 by d + 9, u by (d + 9)/2 and a root. Then
+    As in se_ulps, r^2/2 errs by d + 8 ulp; so u^2 errs by d + 9, u by (d + 9)/2 and a root. Then
 
                                                          Matern 3/2      Matern 5/2
         error of u^2: max |u K'(u)|/sigma_s^2 =          0.541           0.604     times (d + 9)/2
@@ -56,13 +57,13 @@ def matern_ulps(X1, X2, ln_theta):
 
 @in_doubles
 def periodic_ulps(X1, X2, ln_theta):
-    """Rounding error of the periodic kernel in ulp, where h_k = 6 (|a1_k| + |a2_k|) + 6:
+    """Bound on the rounding error of the periodic kernel, in ulp:
 
-        2 d + 8 + |ln sigma_s^2| + 0.61 |h/l|
-    It is the SE kernel of the 2 d inputs cos a, sin a, a = 2 pi (x - c)/p. An angle, of size |a1_k|
-    or |a2_k|, errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle moves by
-    that and by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in each dimension, r by |h/l| u, and
-    sigma_s^2 exp(-r^2/2) by exp(-1/2) <= 0.61 of that.
+        2 d + 8 + |ln sigma_s^2| + 0.61 |h/l|,   h_k = 6 (|a1_k| + |a2_k|) + 6
+    It is the SE kernel of the 2 d inputs U = (cos a, sin a), a = 2 pi (x - c)/p. An angle, of size
+    |a1_k| or |a2_k|, errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle
+    moves by that and by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in each dimension, r by |h/l| u,
+    and sigma_s^2 exp(-r^2/2) by exp(-1/2) <= 0.61 of that.
     """
     d = X1.shape[1]
     ln_period = ln_theta[d:2 * d]
@@ -75,8 +76,9 @@ def periodic_ulps(X1, X2, ln_theta):
 
 @in_doubles
 def mixture_ulps(X1, X2, ln_theta):
-    """Rounding error of a spectral mixture of Q components in ulp: the largest, over components, of
+    """Bound on the rounding error of a spectral mixture of Q components, in ulp.
 
+    It is the largest, over components, of
         d + 8 + |ln w|               the Gaussian factor, see se_ulps
         + sum_k (6 max|a_k| + 2)     cos a_k: a = 2 pi mu (x1 - x2) errs by 6 ulp of a, cos by 2
         + d + Q                      the product of the factors, and the sum of the components
@@ -89,12 +91,12 @@ def mixture_ulps(X1, X2, ln_theta):
 
 
 def of_columns(name, d):
-    """Names of the entries of ln_theta, one per input dimension: name_1 .. name_d."""
+    """Returns the names name_1 .. name_d of parameters that each input has."""
     return [f"{name}_{k + 1}" for k in range(d)]
 
 
 def names_theta(d, ard=False):
-    """Parameter names of an SE or Matern kernel, with one lengthscale or (ard) d."""
+    """Parameter names of an SE or Matern kernel, with one lengthscale or, if ard, d of them."""
     return [*of_columns("lengthscale l", d if ard else 1), "signal"]
 
 
@@ -118,7 +120,7 @@ KERNELS = {            # name -> Kernel
 
 
 def kernel_row(kernel):
-    """The row of KERNELS of a kernel function; ValueError if there is none."""
+    """Returns the row of KERNELS for a kernel function; ValueError if it has none."""
     for row in KERNELS.values():
         if kernel is row.function:
             return row
@@ -128,15 +130,19 @@ def kernel_row(kernel):
 
 @in_doubles
 def exact_kernel(kernel, X1, X2, ln_theta):
-    """K (N1, N2) of a kernel in KERNELS, from input differences, and the error of an entry."""
+    """Returns K (N1, N2) and the error of an entry in ulp of k(x, x), for a kernel in KERNELS.
+
+    K is computed from input differences.
+    """
     K, _ = kernel(X1, X2, ln_theta, by_differences=True)
     return K, kernel_row(kernel).ulps(X1, X2, ln_theta)
 
 
 def check_digits(M, ulps):
-    """ValueError if rounding may change K_MM, of M inducing inputs, by as much as the jitter.
+    """ValueError if rounding may change K_MM by as much as the jitter.
 
-    ulps: error of an entry of K_MM, in ulp of k(x, x).
+        M      number of inducing inputs
+        ulps   error of an entry of K_MM, in ulp of k(x, x)
     """
     if 4 * M * ULP * ulps > JITTER:
         raise ValueError("periods or waves are too short, or the inputs too wide, for the kernel "

@@ -1,15 +1,16 @@
 """Certificates that rounding cannot break: KL, risk and bounds that are never below the exact ones.
 
-In pacgp_ref.fit the bound B, R (5), is computed in doubles. `strict(fit, X, y)` is the same Fit
-with R_S, KL and bounds rounded up; the command line prints it, and docs/trust.md#certificates says
-by how much the two differ. Not in the papers.
+In pacgp_ref.fit the bound B, R (5), is computed in doubles. `strict(fit, X, y)` returns the same
+Fit with R_S, KL and bounds rounded up; the command line prints it, and
+docs/trust.md#certificates says by how much the two differ. Not in the papers.
 
 A certificate is about the Q that is stored, however it was found: a StoredPosterior, and sigma_n^2
-for the full GP. So only the evaluation of its KL and marginals can err. An entry of k(x, Z) errs by
-at most e ulp of k(x, x); beyond/kernels.py gives e. A sum of n products errs by at most n ulp of
-the sum of their sizes; so do a factor L, as an error of L L^T, and L^-1, as an error of L^-1 L
-(Higham 2002, Ch. 3, 8, 10). Each error is given its worst sign, to first order, and 4 (n + e) ulp
-cover up to four of them in a row.
+for the full GP. So only the evaluation of its KL and marginals can err. "Enclosed" numbers come
+with a bound on that error. An entry of k(x, Z) errs by at most e ulp of k(x, x);
+beyond/kernels.py gives e. A sum of n products errs by at most n ulp of the sum of their sizes. So
+do a factor L, as an error of L L^T, and L^-1, as an error of L^-1 L (Higham 2002, Ch. 3, 8, 10).
+Each error is given its worst sign, to first order, and 4 (n + e) ulp cover up to four of them in a
+row.
 """
 import math
 from functools import partial
@@ -51,19 +52,20 @@ class Enclosed(NamedTuple):
 
 @in_doubles
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
-    """Variances and KL of a full GP and their rounding errors, from any kernel matrix K (N, N).
+    """Variances and KL of a full GP with targets y (N,), with bounds on their rounding errors.
 
-    Returns three tuples: (Linv, m), to be stored; (var, KL) by R (6), (8); their rounding errors.
+    The kernel matrix K (N, N) may be that of any prior. Returns three tuples: (Linv, m), to be
+    stored; (var, KL) by R (6), (8); their rounding errors.
 
         mean = K a, a = L^-T m,   var = sigma^2 - sigma^4 diag(K_y^-1),   K_y = K + sigma^2 I,
         KL = (ln|K_y| - N ln sigma^2 - N + sigma^2 tr K_y^-1 + a^T K a)/2
-    which holds also for an a that is not K_y^-1 y to the last digit.
+    which also holds if rounding makes `a` differ from K_y^-1 y.
         K_error [y^2]   error of an entry of K
         unit            relative error of a sum
 
-    Errors E of K_y and of its factor, entry by entry, reach the results as K_y^-1 E K_y^-1; errors
-    F of L^-1 L as L^-T F L^-1, where |F| is at most unit |L^-1| |L|, and |L| |L^-1|_j at most
-    (K_y_jj K_y^-1_jj)^(1/2). ValueError if K_y is not positive definite.
+    An error E of K_y or of its factor, entry by entry, changes the results by K_y^-1 E K_y^-1. An
+    error F of L^-1 L changes them by L^-T F L^-1, where |F| is at most unit |L^-1| |L|, and
+    |L| |L^-1|_j at most (K_y_jj K_y^-1_jj)^(1/2). ValueError if K_y is not positive definite.
     """
     N = len(y)
     sigma2, ln_det, Linv, m, a = noisy_factors(K, y, ln_noise)
@@ -94,7 +96,7 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
 
 @in_doubles
 def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
-    """The Enclosed full GP of a StoredPosterior, at the rows X (n, d) that certify.
+    """The full GP of a StoredPosterior at its certifying rows X (n, d), as an Enclosed.
 
         var, KL   (n,) [y^2], [nats]: by (6) and (8), from enclosed_gaussian, as are their errors
 
@@ -111,7 +113,7 @@ def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
 
 @in_doubles
 def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
-    """The Enclosed posterior of the full GP at its own data X (N, d), y (N,); R (6), (8)."""
+    """The full GP given its data X (N, d), y (N,), at those rows: an Enclosed; R (6), (8)."""
     k = signal_variance(ln_theta)
     K, ulps = exact_kernel(kernel, X, X, ln_theta)
     unit = 4 * ULP * (ulps + len(y))
@@ -122,11 +124,11 @@ def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
 
 @in_doubles
 def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kernel):
-    """The Enclosed posterior at X (n, d) of a full GP given both (X1, y1) and (X, y).
+    """The full GP given (X1, y1) and (X, y), as an Enclosed at X (n, d), for prior_from_part.
 
-    KL is measured from the GP given (X1, y1) alone, the prior P:
+    The GP given (X1, y1) alone is the prior P from which KL is measured:
         V = k(X, X1) L1^-T:   P = N(V m1, K), K = k(X, X) - V V^T;
-        Q by (6), (8) for K and y - V m1, noise e^temper sigma_n^2
+        Q by (6), (8) for K and y - V m1, with noise e^temper sigma_n^2
 
     Storing L^-1 rounds its block -L2^-1 V L1^-1 once more. That moves the mean of Q at X, and KL by
     a = L2^-T m2 times as much: dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
@@ -166,12 +168,12 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
 
 @in_doubles
 def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=map):
-    """The Enclosed posterior of a sparse GP at X (N, d); R (9), (10), (22), (23).
+    """The sparse GP with posterior (m, root), as an Enclosed at X (N, d); R (9), (10), (22), (23).
 
         q(f_M) = N(L m, L S L^T), S = root^T root, root (M, M) triangular
-    Under the prior P the inducing variables are N(0, L L^T), with L^-1 as stored; with prior =
-    (m1, root1) they are N(L m1, L root1^T root1 L^T) instead, and (m, root) is Q in the coordinates
-    where P is N(0, I).
+        prior   None: f_M is N(0, L L^T) under P, with L^-1 as stored. (m1, root1): f_M is
+                N(L m1, L root1^T root1 L^T) under P, and (m, root) describes Q in the coordinates
+                where P is N(0, I)
     """
     M = len(Z)
     k = signal_variance(ln_theta)
@@ -201,9 +203,9 @@ def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=
 @in_doubles
 def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, kernel=se_kernel,
                           over=map):
-    """enclosed_full_given for the sparse GP: both parts enter by (11).
+    """The sparse GP given (X1, y1) and (X, y), both by (11): otherwise as enclosed_full_given.
 
-    P is N(m1, S1) in the whitened coordinates of Z:
+    Under the prior P, L^-1 f_M is N(m1, S1); where P is N(0, I), Q is N(m', S'):
         S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,
         m' = S' root1 V^T D^-1 (y - V m1)
     """
@@ -233,7 +235,7 @@ def enclosed_at(posterior, X, over=map):
 
 @in_doubles
 def block_enclosed(rows, m, root):
-    """enclosed_marginals of a block of Rows, as lists of one array (n,) for add_up."""
+    """Returns enclosed_marginals of a block of Rows, as lists of one array (n,) for add_up."""
     Z, ln_theta, Linv, kernel = rows.inducing
     K, ulps = exact_kernel(kernel, rows.X, Z, ln_theta)
     k = signal_variance(ln_theta)
@@ -242,11 +244,13 @@ def block_enclosed(rows, m, root):
 
 @in_doubles
 def enclosed_marginals(K, Linv, k, m, root, ulps):
-    """Predictive mean, var (n,) and their rounding errors, as two more (n,).
+    """Predictive mean and variance of n rows, then their rounding errors; each is (n,).
 
         V = K L^-T, U = V root^T, mean = V m, var = k - V V + U U
     V_ij errs by unit k |row j of L^-1|_1 and U_ij, by its own sum, by unit |V_i| |row j of root|.
-        K      (n, M): k(x, Z), which errs by `ulps` ulp of k = k(x, x) in each entry
+        K         (n, M): k(x, Z), which errs by `ulps` ulp of k in each entry
+        k         k(x, x)
+        m, root   of a StoredPosterior
     """
     unit = 4 * ULP * (ulps + len(m))
     V = K @ Linv.T
@@ -270,9 +274,9 @@ def enclosed_marginals(K, Linv, k, m, root, ulps):
 
 @in_doubles
 def farthest_mean(y, enclosed):
-    """The mean (n,) [y] farthest from y that rounding allows an Enclosed posterior.
+    """Returns the mean (n,) [y] farthest from y within the rounding errors of an Enclosed.
 
-    The subtraction of mean and y is rounded as well.
+    The rounding of mean - y is counted as well.
     """
     mean = enclosed.mean
     check_shapes("y and mean", y, mean)
@@ -282,10 +286,10 @@ def farthest_mean(y, enclosed):
 
 @in_doubles
 def losses_of_mean(y, enclosed, eps, loss):
-    """The loss (n,), rounded up, of predicting by the mean of an Enclosed posterior, not by a draw.
+    """The loss (n,), rounded up, of predicting by the mean of an Enclosed, not by a draw.
 
-    R (18)-(21) at the farthest mean: each loss grows with its distance from y. A miss counts 1,
-    however narrow: no variance smooths it.
+    By R (18)-(21) at the farthest mean: each loss grows with the mean's distance from y. However
+    narrow a miss, it counts 1: there is no variance to smooth it.
     """
     off = np.abs(farthest_mean(y, enclosed) - y)
     goal = np.nextafter(eps * (np.abs(y) if loss in RELATIVE_LOSSES else 1.0), 0.0)
@@ -299,8 +303,9 @@ def losses_of_mean(y, enclosed, eps, loss):
 
 @in_doubles
 def risk_from_above(y, enclosed, eps, loss, floor):
-    """R_S(Q) of an Enclosed posterior, rounded up: expected losses at the worst mean and variance.
+    """The empirical risk R_S(Q) of an Enclosed posterior at targets y (n,), rounded up.
 
+    Expected losses are taken at the worst mean and variance.
     Every expected loss here grows with |mean - y| and falls with eps. Over a short interval of
     variances it is largest at an end, except the clipped square, which grows by at most 1/eps^2
     times the interval. eps |y| is rounded as well. Variances below floor [y^2] are replaced by it.
@@ -336,9 +341,9 @@ def KL_from_above(KL, error):
 
 
 class Certified(NamedTuple):
-    """A Fit with R_S, KL and bounds rounded up: never below those of the posterior that it stores.
+    """A Fit with its risk R_S, KL and bounds rounded up: never below those of the stored posterior.
 
-    If prior_rows = 0, theta is on the grid. Otherwise theta is as trained, the penalty has no
+    If prior_rows = 0, theta is on the grid Theta. Otherwise theta is as trained, the penalty has no
     ln|Theta|, and Z of a full GP begins with the rows that chose the prior.
     """
     fit: Fit                   # R_S, KL, bound and pinsker rounded up, on N rows
@@ -355,7 +360,10 @@ class Certified(NamedTuple):
 
 @in_doubles
 def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
-    """The Certified of a Fit, by an Enclosed posterior: R_S, KL, bounds rounded up; y (N,)."""
+    """Returns the Certified of a Fit: R_S, KL and bounds from an Enclosed posterior, rounded up.
+
+    y (N,): targets of the rows that certify.
+    """
     floor = VAR_FLOOR**2 * signal_variance(enclosed.posterior.ln_theta)
     R_S = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
     KL = KL_from_above(enclosed.KL, enclosed.KL_error)
@@ -368,7 +376,7 @@ def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
 
 @in_doubles
 def strict(fit, X, y, over=map):
-    """The Certified of a Fit: R_S, KL and bounds, each rounded up by the error of its evaluation.
+    """Rounds R_S, KL and bounds of a Fit up, by the error of their evaluation: a Certified.
 
     X (N, d), y (N,): the data that `fit` was given. A Certified is returned as it is.
     """

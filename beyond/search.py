@@ -4,8 +4,8 @@ pacgp_ref.fit is the paper's: one optimisation from one start, with one parametr
 kernel. Here several starts race for RACE evaluations, and the best goes on; a bound starts from the
 paper's start and from the optimum of the likelihood; a large table first trains on part of its
 rows. Any start may depend on the data: the certificate holds for every Q at once. Rows that certify
-nothing may also choose the box of theta, the kernel, and whether outlying targets are clipped. Not
-in the papers.
+nothing, being used for training alone, may also choose the box of theta, the kernel, and whether
+outlying targets are clipped. Not in the papers.
 """
 import math
 import warnings
@@ -43,15 +43,16 @@ FAR = 4.0
 # --- one search, and several ---------------------------------------------------------------------
 
 def start_for(kernel, start_theta=None, **settings):
-    """A function (d, ard) -> ln_theta: start_theta of the settings, or the kernel's own start."""
+    """Returns a function (d, ard) -> ln_theta, the start: start_theta or the kernel's own start."""
     return start_theta or partial(start_of, kernel)
 
 
 def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
     """The Fit of one optimisation from the dict x of parameters, in blocks, without its warnings.
 
-    By default theta has the wide box of rows that certify nothing. In the functions below, `run` is
-    this one with all arguments but x, kernel and ard filled in.
+    By default theta has the box WIDE, for rows used for training alone, or GRID if they are few for
+    ard. In the functions below, `run` is this one with all arguments but x, kernel and ard filled
+    in.
     """
     few = ard and len(X) < ROWS_PER_COLUMN * X.shape[1]
     settings = dict(grid=GRID if few else WIDE) | settings
@@ -62,9 +63,9 @@ def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
 
 
 def parametrisations(d, start_theta, ard):
-    """The values of `ard` to try with d inputs: ard itself, or both if it is None.
+    """Returns the list of values of `ard` to try with d inputs: [ard], or both if ard is None.
 
-    [True] if the kernel has the same parameters either way.
+    It is [True] if the kernel has as many parameters either way; start_theta is from start_for.
     """
     if len(start_theta(d, False)) == len(start_theta(d, True)):
         return [True]
@@ -72,19 +73,20 @@ def parametrisations(d, start_theta, ard):
 
 
 def end_of(found, settings):
-    """(x, kernel, ard) of a Fit's optimum, from which another optimisation may start."""
+    """Returns (x, kernel, ard) at a Fit's optimum, from which another optimisation may start."""
     with_ard = start_for(found.kernel, **settings)(found.Z.shape[1], True)
     return found.optimum.x, found.kernel, len(found.ln_theta) == len(with_ard)
 
 
 def objective_of(found):
-    """The minimum that a Fit has reached, plus STRONG nats for a kernel rougher than SE."""
+    """Returns the minimum that a Fit has reached, plus STRONG nats for a kernel rougher than SE."""
     return found.optimum.f + STRONG * (found.kernel in ROUGHER)
 
 
 def left_out(found, y):
-    """Leave-one-out mean and sd (N,) of a full GP that was trained on y (N,), noise included.
+    """Leave-one-out predictive mean and standard deviation (N,) of a full GP trained on y (N,).
 
+    The standard deviation includes the noise:
         sd^2 = 1/diag K_y^-1,   mean = y - sd^2 K_y^-1 y,   K_y = K + sigma_n^2 I
     Rasmussen & Williams 2006, Eqs. (5.10) to (5.12).
     """
@@ -94,12 +96,12 @@ def left_out(found, y):
 
 
 def criterion(found, trained, y):
-    """Criterion for the choice between one lengthscale and one per input; the lower, the better.
+    """Number by which one lengthscale or one per input is chosen for a Fit; the lower, the better.
 
     Full GP: the mean squared leave-one-out error against y (N,). Sparse GP: BIC (Schwarz 1978),
-        -ln p(y) + ln(N)/2 x (number of ln_theta below the largest in size)
-    since those of the largest |ln theta| count as at the edge of the box.
-        trained   (N,): the targets that gave `found`, which may be clipped
+        -ln p(y) + ln(N)/2 x (number of ln_theta smaller in size than the largest),
+    where those as large as the largest are taken to be at the edge of the box.
+        trained   (N,): the targets that `found` was trained on, which may be clipped
     """
     family, _ = METHODS[found.method]
     if not FAMILIES[family].inducing:
@@ -110,17 +112,17 @@ def criterion(found, trained, y):
 
 
 def limited(run, evals):
-    """run with at most `evals` evaluations, or fewer if its max_evals says so."""
+    """Returns `run` limited to `evals` evaluations, or to its own max_evals if that is fewer."""
     asked = check_count("max_evals", run.keywords.get("max_evals", evals))
     return partial(run, max_evals=min(evals, asked))
 
 
 def race(run, starts, trained=()):
-    """The Fit trained from several starts: after RACE evaluations each, the best goes on alone.
+    """Trains from several starts; after RACE evaluations each, the best goes on: returns its Fit.
 
         run       see leg
         starts    list of (x, kernel, ard)
-        trained   Fits that compete with them
+        trained   Fits, already trained, that compete with them
     """
     fits = [*trained, *(limited(run, RACE)(*start) for start in starts)]
     best = min(fits, key=objective_of)
@@ -128,7 +130,7 @@ def race(run, starts, trained=()):
 
 
 def likelihood_fits(run, kernel, ards):
-    """Fits by the marginal likelihood, one per value of ard in ards, each the best from STARTS."""
+    """Returns Fits by the marginal likelihood, one per value in ards, each the best from STARTS."""
     d = run.keywords["X"].shape[1]
     found = []
     for ard in ards:
@@ -142,11 +144,11 @@ def likelihood_fits(run, kernel, ards):
 
 
 def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, **settings):
-    """The best Fit over kernels, a list of functions, and ards, values of ard.
+    """Returns the best Fit over kernels, a list of functions, and ards, a list of values of ard.
 
     The first kernel decides between one lengthscale and one per input; the others start from its
     optimum. For a bound only the first kernel is tried. If a start or a batch size is given there
-    is one optimisation, of the first of each. Other arguments as multistart_fit.
+    is one optimisation, with the first of each. Other arguments as in multistart_fit.
     """
     family, objective = METHODS[method]
     family = FAMILIES[family]
@@ -182,14 +184,14 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
 
 
 def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel, **settings):
-    """A Fit as by pacgp_ref.fit, whose arguments these are, from several starts and in blocks.
+    """Returns a Fit as pacgp_ref.fit does, with its arguments, but from several starts, in blocks.
 
-        last_evals   most evaluations on all rows after training on part of them; None: LAST_EVALS
-                     or, if more, as many as see LAST_ROWS rows in all
+        last_evals   most evaluations on all rows, after training on part of them. None: LAST_EVALS
+                     or, if that is more, as many as see LAST_ROWS rows in all
         over         map, or the map of a pool or an engine: docs/scale.md#threads-and-machines
         seed         also draws the part of the rows
         callback     called in each optimisation; a true result ends that one
-        start        with it there is one optimisation
+        start        if given, there is one optimisation
     Rows in memory-mapped files are read where they are used; the files must stay as they are.
     """
     X, y = check_data(X, y, copy=False)
@@ -200,11 +202,12 @@ def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel
 
 def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, grid=GRID,
               **settings):
-    """The Fit with the paper's certificate, in blocks; by default with an SE kernel.
+    """Trains from several starts, in blocks, for the paper's certificate: returns the Fit.
 
-    ard = None: the better of one lengthscale and one per input.
+        ard      None: the better of one lengthscale and one per input
+        kernel   None: SE
     Theorem: with theta in the union of two grids, each theta of grid i having p_theta =
-    1/(2 |Theta_i|), (4) holds for all theta and Q at once. So it adds ln 2 to the penalty.
+    1/(2 |Theta_i|), (4) holds for all theta and Q at once. So trying both adds ln 2 to the penalty.
     """
     X, y = check_data(X, y, copy=False)
     kernel = kernel or se_kernel
@@ -215,7 +218,7 @@ def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, 
 # --- rows that certify nothing -------------------------------------------------------------------
 
 def cut(y):
-    """Targets y (N,) with outliers clipped to FAR deviations from the median.
+    """Returns the targets y (N,) with outliers clipped to FAR deviations from the median.
 
     A deviation is 1.4826 times the median absolute deviation, which estimates the standard
     deviation of a normal law; where it is 0, y is returned.
@@ -226,11 +229,12 @@ def cut(y):
 
 
 def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settings):
-    """The Fit of rows that certify nothing, in blocks, and the targets (N,) it was trained on.
+    """Trains, in blocks, on rows that certify nothing: rows used for training alone.
 
+    Returns the Fit and the targets (N,) it was trained on. For a likelihood these are cut(y) if
+    that is better by `criterion`, else y.
         ard      None: one lengthscale or one per input, by `criterion`
         kernel   None: SE, or a rougher one, by the likelihood
-    A full GP is trained on cut(y) if that has the lower leave-one-out error, else on y.
     Theorem: given these rows, the prior, or the fit to be tested, is fixed, whatever chose it. The
     other rows are independent of them, so the choice of start, kernel, box and targets costs
     nothing.

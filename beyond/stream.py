@@ -1,15 +1,16 @@
 """A Gaussian process that learns from a stream, with three certificates that hold at every row.
 
 O-PACGP as Liu et al. (2022) publish it is `online.stream`; its number is no bound. Here the KL is
-counted before kernel, noise and scale change, so that the certificates hold: `begin` takes the
+counted before kernel, noise and scale change, which makes the certificates hold: `begin` takes the
 first rows, `step` a batch, `forecast` predicts, `certificates` returns the bounds. Symbols are
 those of online.py, and
 
     code            meaning, unit
     settings        what is declared before the stream, a Settings
     learner         the state carried from batch to batch, a Learner
-    ledger          sums over the rows that count, a Ledger
-    old, new, Q     P_i; the posterior after the batch; Q_i as counted for it; in scaled units
+    ledger          sums over the rows that count (all after those of `begin`), a Ledger
+    old, new, Q     P_i, before a batch; the posterior after it; Q_i as counted for it; in scaled
+                    units
     middle, unit    mean and standard deviation of the targets learnt so far [y]: y = middle +
                     unit y_s
     eps_y, eps_s    tolerance in [y], in scaled units; settings.eps in units of settings.unit
@@ -104,7 +105,7 @@ class Learner(NamedTuple):
 
 @in_doubles
 def running_moments(moments, y):
-    """The Moments after the targets y (n,) are added; Chan et al. 1983."""
+    """Returns the Moments updated by the targets y (n,); Chan et al. 1983."""
     if len(y) == 0:
         return moments
     n, mean, squares = moments
@@ -119,8 +120,8 @@ def running_moments(moments, y):
 def middle_and_unit(moments, unit="y"):
     """Mean and standard deviation [y] of the targets so far; 1 for the latter if they are constant.
 
-    unit: of a Settings. ValueError if the targets are constant (to rounding) but unit is their
-    deviation, or if their squares overflow.
+    unit: that of Settings. ValueError if the squares of the targets overflow or, with unit "first",
+    if the targets are constant up to rounding.
     """
     n, mean, squares = moments
     if not math.isfinite(squares):
@@ -135,10 +136,10 @@ def middle_and_unit(moments, unit="y"):
 
 @in_doubles
 def rescale(posterior, ratio, shift, forgetting=1.0):
-    """The Posterior in new units of the target: that of f', where f = ratio f' + shift.
+    """Returns the Posterior in new units of the target: that of f', where f = ratio f' + shift.
 
         alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and b' = ratio (b - shift A L^-1 1)
-    A and b are then multiplied by `forgetting`. The prior of f' is again N(0, k): a new prior,
+    A' and b' are also multiplied by `forgetting`. The prior of f' is again N(0, k): a new prior,
     chosen from the past alone, which a certificate allows.
     """
     A = forgetting * ratio**2 * posterior.A
@@ -148,15 +149,15 @@ def rescale(posterior, ratio, shift, forgetting=1.0):
 
 @in_doubles
 def column_middle(V):
-    """Mean (d,) over the rows of V (n, d), exact for a constant column."""
+    """Returns the mean (d,) of each column of V (n, d), exact for a constant column."""
     return V[0] + np.mean(V - V[0], 0)
 
 
 @in_doubles
 def column_scale(V, middle):
-    """Root mean square (d,) of V - middle over the rows of V (n, d), without overflow.
+    """Root mean square (d,) of each column of V (n, d) after `middle` (d,) is subtracted.
 
-    inf for a constant column, which becomes 0 when divided by it.
+    No overflow; inf for a constant column, which becomes 0 when divided by it.
     """
     top = np.maximum(np.abs(V).max(0), TINY)
     size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
@@ -165,10 +166,10 @@ def column_scale(V, middle):
 
 @in_doubles
 def ordinary(v):
-    """(n,): which entries of v (n,) are not outliers.
+    """Returns a mask (n,), False for outliers among the values v (n,).
 
-    An outlier is more than FAR times farther from the median than the upper quartile of those
-    distances that are not 0.
+    An outlier is farther from the median than FAR times the upper quartile of those distances that
+    are not 0.
     """
     off = np.abs(v - np.median(v))
     usual = np.quantile(off[off > 0], 0.75, method="lower") if np.any(off) else 0.0
@@ -177,10 +178,12 @@ def ordinary(v):
 
 @in_doubles
 def expected(off, sd, before):
-    """(n,): which forecast errors off (n,), of standard deviation sd (n,), are not outliers.
+    """Returns a mask (n,) of rows to learn: False where the forecast's error is an outlier.
 
-    These are within FAR sd, or within FAR times the median of the four errors before; `before`
-    holds those of earlier batches. So after a jump in level, the third row is learnt.
+        off      (n,): errors of the forecasts, in size; sd (n,): their standard deviations
+        before   errors of earlier batches
+    Others are within FAR sd, or within FAR times the median of the four errors before. So after a
+    jump in level, the third row is learnt.
     """
     errors = np.append(before, off)
     ends = len(before) + np.arange(len(off))
@@ -190,7 +193,7 @@ def expected(off, sd, before):
 
 @in_doubles
 def first_scale(X):
-    """Mean and deviation (2, d) of each column of X (n, d), without outliers; if constant 1."""
+    """Mean and deviation of each column of X (n, d), without outliers: (2, d); if constant, 1."""
     middle, size = np.empty((2, X.shape[1]))
     for k, column in enumerate(X.T):
         V = column[ordinary(column), None]
@@ -204,9 +207,9 @@ def awake_units(X, y, ln_theta, ln_noise, kernel):
 
         X, y   (w, d), (w,): the last rows, scaled
     An input wakes when the median of its last five changes is above WAKES. Its factor is this
-    median to the power 0, 1/3, 2/3 or 1: whichever, the same for all that wake, has the highest
-    evidence (4) on the last rows. Fewer than three changes say nothing, since an outlier changes
-    twice. A clock and a slow input keep their unit.
+    median to the power 0, 1/3, 2/3 or 1: the power, the same for all that wake, that gives the last
+    rows the highest evidence (4). Fewer than three changes say nothing, since an outlier changes
+    twice. Other inputs, such as a clock or a slow one, keep their unit: 1.
     """
     ratio = np.ones(X.shape[1])
     for k, change in enumerate(np.abs(np.diff(X, axis=0)).T):
@@ -225,10 +228,10 @@ def awake_units(X, y, ln_theta, ln_noise, kernel):
 
 @in_doubles
 def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
-    """Sorted indices of at most M rows of Z (N, d) that explain the others best.
+    """Returns the sorted indices of at most M rows of Z (N, d) that explain the others best.
 
-    Greedy pivoted Cholesky of k(Z, Z). It stops when every row is explained to JITTER, so repeated
-    rows are left out.
+    Greedy pivoted Cholesky of k(Z, Z). It stops when every row is explained up to JITTER of its
+    variance, so repeated rows are left out.
     """
     k = signal_variance(ln_theta)
     unexplained = np.full(len(Z), k)
@@ -247,13 +250,13 @@ def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
 
 @in_doubles
 def extended(posterior, X, most=None, share=0.01):
-    """The same Posterior with more inducing inputs: the rows of X (n, d) least explained so far.
+    """Adds inducing inputs to a Posterior: the rows of X (n, d) least explained so far.
 
         L = (L_a 0; B C),   B = k(X, Z_a) L_a^-T,   C C^T = k(X, X) + jitter - B B^T
         most    how many at most, chosen by pivot_rows; None: no limit
         share   of its variance that a row must leave unexplained; 0: all rows, Z = [Z_a; X]
     L_a^-1, A and b stay as they are: the data say nothing about the new entries of alpha. Returns
-    `posterior` itself if nothing is added.
+    the new Posterior, or `posterior` itself if nothing is added.
     """
     ln_theta = posterior.ln_theta
     kernel = posterior.kernel
@@ -284,7 +287,7 @@ def extended(posterior, X, most=None, share=0.01):
 
 @in_doubles
 def enclosed_kl(new, old):
-    """KL(Q_new||Q_old) of two Posteriors with one Z and one kernel, and its rounding error; L (13).
+    """KL(Q_new||Q_old) of two Posteriors with one Z and kernel, and its rounding error; L (13).
 
         (tr P S - M + e^T P e)/2 + ln|root_old| - ln|root|,   P = I + A_old,   e = mu - mu_old
     As in beyond/rounding.py, each error has the worst sign; a sum errs by 4 M ulp of the size of
@@ -306,7 +309,7 @@ def enclosed_kl(new, old):
 
 @in_doubles
 def enclosed_posterior(posterior, X):
-    """Marginals of a Posterior at X (n, d) and their rounding errors, as Enclosed with KL = 0."""
+    """Returns an Enclosed, with KL = 0: marginals of a Posterior at X (n, d) and their errors."""
     M = len(posterior.Z)
     k = signal_variance(posterior.ln_theta)
     row = kernel_row(posterior.kernel)
@@ -321,22 +324,23 @@ def enclosed_posterior(posterior, X):
 
 
 def sum_above(a, b):
-    """a + b, rounded up; adding 0 is exact."""
+    """Returns a + b, rounded up; where b is 0, exactly a."""
     return math.nextafter(a + b, math.inf) if b else a
 
 
 @in_doubles
 def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.0, unit=1.0,
                    learnt=None):
-    """Learns a batch and adds it to the ledger: (new Posterior, Q_i, new Ledger).
+    """Learns a batch and adds its losses and KL to the ledger.
 
+    Returns the new Posterior, Q_i and the new Ledger.
         old            P_i; the new ones have its kernel
-        X, y           (n, d), (n,): the batch; as ln_noise and eps in scaled units
+        X, y           (n, d), (n,): the batch, in scaled units, like ln_noise and eps
         M              inducing inputs to add at most; dropping some comes later and adds no KL
         learnt         (X, y) of the rows to learn from; None: all
         middle, unit   losses are those of the forecasts middle + unit mean [y], as rounded
 
-    Sums are rounded up. Any Q_i may be counted: here the new posterior, or P_i itself if that costs
+    Sums are rounded up. Any Q_i may be counted: here it is the new posterior, or P_i if that costs
     less at about the best lam so far.
     """
     n = len(y)
@@ -368,9 +372,9 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
 # --- the learner ---------------------------------------------------------------------------------
 
 def learnt(p, adam, X, y, kernel, steps, rate):
-    """(p, adam) after `steps` of Adam on the exact evidence L (4) of X (n, d), y (n,).
+    """Returns (p, adam) after `steps` of Adam on the exact evidence L (4) of X (n, d), y (n,).
 
-    p: dict of ln_theta and ln_noise; adam: its state; rate: its step size.
+    p: dict of ln_theta and ln_noise; adam: its state, None at first; rate: its step size.
     """
     def evidence(p):
         return full_gp_nll(X, y, **p, kernel=kernel)
@@ -379,7 +383,7 @@ def learnt(p, adam, X, y, kernel, steps, rate):
 
 @in_doubles
 def directions(X):
-    """Which columns of X (n, d) rise, and which fall, between any two successive rows: (2, d)."""
+    """Returns which columns of X (n, d) ever rise, and which ever fall, as a mask (2, d)."""
     steps = np.diff(X, axis=0)
     return np.array([np.any(steps > 0, 0), np.any(steps < 0, 0)])
 
@@ -391,10 +395,10 @@ def median_of_three(X):
 
 
 def discarded(settings, moved):
-    """Which inducing inputs to drop, "oldest" or "redundant": Settings.discard.
+    """Returns which inducing inputs Settings.discard says to drop: "oldest" or "redundant".
 
     "auto" means the oldest if some input has only risen or only fallen, since the stream will not
-    return there. moved (2, d): which inputs have risen, and which have fallen.
+    return to old values. moved (2, d): which inputs have risen, and which have fallen.
     """
     if settings.discard != "auto":
         return settings.discard
@@ -404,7 +408,7 @@ def discarded(settings, moved):
 
 @in_doubles
 def remaining_inputs(posterior, M, discard="redundant"):
-    """Z (at most M, d) after "oldest" or "redundant" inducing inputs of a Posterior are dropped."""
+    """Returns Z (at most M, d) of a Posterior, less its "oldest" or most "redundant" inputs."""
     Z = posterior.Z
     if len(Z) <= M:
         return Z
@@ -415,7 +419,7 @@ def remaining_inputs(posterior, M, discard="redundant"):
 
 def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pretrain=PRETRAIN,
           input_scale=None, kernel=se_kernel):
-    """The Learner that has seen the first rows X (n, d), y (n,), n >= 2, in their own units.
+    """Starts learning from the first rows X (n, d), y (n,), n >= 2, in their own units: a Learner.
 
     These rows set the scale and P_1, and are not certified; rows of outlying targets are left out.
         ln_theta, ln_noise   start, in scaled units (default: lengthscales and signal variance 1);
@@ -425,7 +429,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
         input_scale          (2, d): mean and deviation of the inputs, if known beforehand (range of
                              a clock or a sensor)
         kernel               of KERNELS in beyond/kernels.py
-    Inducing inputs: at most settings.M of the rows, by pivot_rows. ValueError for bad input.
+    At most settings.M of the rows become inducing inputs, by pivot_rows. ValueError for bad input.
     """
     X, y = check_data(X, y)
     n, d = X.shape
@@ -469,16 +473,16 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
 
 @in_doubles
 def step(learner, X, y):
-    """The Learner after a batch X (n, d), y (n,), n >= 0, in the target's own units.
+    """Learns a batch X (n, d), y (n,), n >= 0, in the table's own units: returns the new Learner.
 
-    First the terms of the certificates: the loss of P_i on the batch it has not seen; Q_i under the
-    kernel of P_i; its loss and KL(Q_i||P_i). Then what may use the whole past, the batch included:
-    kernel, noise and scale change, inducing inputs are dropped, and P_{i+1} follows. A batch adds
-    one KL, and the losses of all its rows. Whether a row opens a new batch must be decided before
-    the row is seen: batches of a fixed size do.
+    First come the terms of the certificates: the loss of P_i on the batch it has not seen; Q_i
+    under the kernel of P_i; its loss and KL(Q_i||P_i). Then what may use the whole past, the batch
+    included: kernel, noise and scale change, inducing inputs are dropped, and P_{i+1} follows. A
+    batch adds one KL, and the losses of all its rows. Whether a row opens a new batch must be
+    decided before the row is seen; with batches of a fixed size it is.
 
-    ValueError for bad input; `learner` is then as before. A certificate does not cover a row that
-    is skipped for this, or for what it contains: the risk is then that of complete rows alone.
+    ValueError for bad input; `learner` is then unchanged. If rows are skipped for that reason, or
+    for anything else in them, a certificate does not cover them: it is about complete rows alone.
     """
     check_kind("learner", learner, Learner, "begin or step")
     settings = learner.settings
@@ -539,9 +543,9 @@ def step(learner, X, y):
 
 @in_doubles
 def forecast(learner, X_new):
-    """mean [y], var_f and var [y^2], (n,) each, at X_new (n, d) in the table's own units.
+    """Predicts at X_new (n, d), in the table's own units: returns mean [y], var_f and var [y^2].
 
-    var_f is the variance of f; var that of y, noise included.
+    Each is (n,): var_f is the variance of f; var that of y, noise included.
     """
     check_kind("learner", learner, Learner, "begin or step")
     X_new = check_columns("X_new", X_new, learner.input_scale.shape[1])
@@ -554,7 +558,10 @@ def forecast(learner, X_new):
 # --- what is certified ---------------------------------------------------------------------------
 
 class Certificates(NamedTuple):
-    """Certificates for the rows that count, each with probability 1 - delta/3 at all times."""
+    """Certificates for the rows that count, each with probability 1 - delta/3 at all times.
+
+    These are all rows after those of `begin`.
+    """
     draw: Certificate          # predictions drawn from the GP before each row came; L (11)
     mean: Certificate          # its mean
     training: Certificate      # the Q_i of each batch, on a row drawn anew as the batch's was;
@@ -566,10 +573,10 @@ def certificates(learner):
     """The Certificates so far: all hold at once, at all times, with probability 1 - delta.
 
     The risk is conditional on the rows before, and on the row being complete if incomplete ones are
-    left out. The same numbers bound the risk conditional on these rows and on x_i, with a
-    probability delta of failure of their own. Only the training certificate has a KL. It is about
-    the Q_i that was counted: the posterior before inducing inputs are dropped, or P_i. ValueError
-    if no row counts yet.
+    left out. The same numbers bound the risk conditional on these rows and on x_i as well; that
+    statement may fail with probability delta of its own. Only the training certificate has a KL. It
+    is about the Q_i that was counted: the posterior before inducing inputs are dropped, or P_i.
+    ValueError if no row counts yet.
     """
     check_kind("learner", learner, Learner, "begin or step")
     ledger = learner.ledger
