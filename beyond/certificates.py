@@ -152,7 +152,8 @@ def delta_each(delta, names):
 
 
 class Predictions(NamedTuple):
-    """What certify_predictions guarantees; if rows come in groups, N and `missed` count groups."""
+    """What certify_predictions guarantees. With groups, each counts as one: N is their number,
+    `missed` the mean of their shares of misses."""
     bound: float               # on the probability that a new row misses
     missed: float              # the share of these rows that did
     half_width: float          # [y], inf if coverage needs more rows; None without coverage

@@ -130,8 +130,10 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
         V = k(X, X1) L1^-T:   P = N(V m1, K), K = k(X, X) - V V^T;
         Q by (6), (8) for K and y - V m1, with noise e^temper sigma_n^2
 
-    Storing L^-1 rounds its block -L2^-1 V L1^-1 once more. That moves the mean of Q at X, and KL by
-    a = L2^-T m2 times as much: dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
+    L1, m1 are the factor and stored mean of the first GP; L2, m2 those of the GP with K given
+    y - V m1. The block -L2^-1 V L1^-1 of the stored L^-1 is rounded once more, which moves the mean
+    of Q at X by some delta and KL by a^T delta, where a = L2^-T m2 is the gradient of KL in that
+    mean: dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
     """
     n = len(X)
     n1 = len(X1)

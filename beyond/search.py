@@ -73,7 +73,11 @@ def parametrisations(d, start_theta, ard):
 
 
 def end_of(found, settings):
-    """Returns (x, kernel, ard) at a Fit's optimum, from which another optimisation may start."""
+    """Returns (x, kernel, ard) at a Fit's optimum, as a start for another optimisation.
+
+    x: its parameters, a dict; ard: whether there is a lengthscale per input. settings: of fit,
+    which may hold a start_theta.
+    """
     with_ard = start_for(found.kernel, **settings)(found.Z.shape[1], True)
     return found.optimum.x, found.kernel, len(found.ln_theta) == len(with_ard)
 

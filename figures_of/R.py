@@ -136,7 +136,9 @@ def boston_split(run, i, N, all_eps, ftol):
 
 
 def boston_rows(run, splits):
-    """Two lists of rows per eps and method, averaged over splits: ours; ours beside the paper's."""
+    """Returns two lists, each with one row per eps and method: our averages over so many splits,
+    and the same beside the paper's.
+    """
     found = [run.once(boston_split, i) for i in range(splits)]
     rows = [{"eps": eps, "method": method} | average([one[eps, method] for one in found])
             for eps, method in found[0]]

@@ -94,9 +94,10 @@ def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the 
            **settings):
     """Decorates and registers a function that returns (picture, rows, notes).
 
-    A table has None for a picture; rows are dicts; the first note is the title. files: what it
-    reads with --data; at_full: and what else with --full. drawn: whether it draws data, or a
-    formula alone. name: default, the function's; head: what begins the title if no paper has it.
+    A table has None for a picture; rows are dicts; the first note is the title. files: the data
+    files it reads with --data; at_full: those that it also reads with --full. drawn: whether it
+    draws data, or a formula alone. name: default, the function's. head: the start of the title,
+    unless the name (R_fig1, J_table2) tells which paper has it. caption, settings: see experiment.
     """
     def register(f):
         f.__name__ = name or f.__name__
@@ -161,9 +162,9 @@ def bars(errors):
 
 
 def curve(ax, rows, x, y, name=None, **more):
-    """Draws column y of rows against column x, with error bars if there are errors.
+    """Draws column y of rows against column x, with bars where entries are (value, error).
 
-    name: the entry of LOOKS that it is drawn like; default: y.
+    name: the entry of LOOKS that it is drawn like; default: y. more: changes to that look.
     """
     ax.errorbar(col(rows, x), col(rows, y), bars(col(rows, y, 1)), capsize=2,
                 **look(name or y, **more))

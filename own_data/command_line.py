@@ -149,7 +149,7 @@ def check_files(args):
 
 
 def same_file(a, b):
-    """Whether two paths are one file; - is the file that standard input reads."""
+    """Whether two paths are one file; the path "-" stands for that on standard input."""
     a, b = (0 if path == "-" else os.path.realpath(path) for path in (a, b))
     return a == b or os.path.isfile(a) and os.path.isfile(b) and os.path.samefile(a, b)
 

@@ -219,7 +219,8 @@ class Model:
         return check_data(X, y)
 
     def predict(self, X, return_std=False):
-        """Returns the mean (n,) [y] predicted at X (n, d), with return_std also the sd of `limits`.
+        """Returns the mean (n,) [y] predicted at X (n, d); with return_std also the standard
+        deviation (n,) [y], the second value of `limits`, which says whether it includes noise.
         """
         mean, sd, *_ = self.limits(X)
         return (mean, sd) if return_std else mean

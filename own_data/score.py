@@ -172,9 +172,9 @@ def size_of(asked, N):
 
 
 def density(fit, X):
-    """Returns the mean and variance (n,) of y at X (n, d), scaled, that a Fit predicts.
+    """Returns the mean and variance (n,) of y that a Fit predicts at X (n, d), in scaled units.
 
-    fit None is the method `constant`: 0 and 1.
+    fit: None for the method `constant`, whose mean is 0 and variance 1.
     """
     return (np.zeros(len(X)), np.ones(len(X))) if fit is None else predict_y(fit, X)
 
