@@ -270,7 +270,7 @@ for number, score, methods, claim, holds in (
 def J_appD(run, betas, splits):
     picture, axes = panels(1, 2, 8.3, 3.6)
     rows = []
-    spans = [0.0, 0.0]
+    largest = [0.0, 0.0]
     for name, colour in zip(sets_of(run), (BLUE, ORANGE, RED, GREEN, PURPLE)):
         found = [[run.once(score_run, name, "PPGPR-MFD", i, beta) for beta in betas]
                  for i in range(splits)]
@@ -285,7 +285,7 @@ def J_appD(run, betas, splits):
             rows += [{"data": name, "score": quantity, "beta_reg": beta, "value": value}
                      for beta, value in zip(betas, means)]
             value, error = np.transpose(means)
-            spans[k] = max(spans[k], np.max(np.abs(value)))
+            largest[k] = max(largest[k], np.max(np.abs(value)))
             axes[0, k].errorbar(range(len(betas)), value, bars(error), color=colour,
                                 marker="o", capsize=2, label=WORDS.get(name, name))
             axes[0, k].set(xlabel="$\\beta_{reg}$", ylabel=quantity)
@@ -295,7 +295,7 @@ def J_appD(run, betas, splits):
     below(picture, axes[0, 0], 4)
     return picture, rows, [
         "With beta_reg up to 1 the RMSE differs from that at 0 by at most "
-        f"{spans[1]:.1f} % (paper: 5 %), the NLL by at most {spans[0]:.2f} nats (0.05)."]
+        f"{largest[1]:.1f} % (paper: 5 %), the NLL by at most {largest[0]:.2f} nats (0.05)."]
 
 
 @experiment("{method: (z-scores of the test rows, NLL, RMSE)} of a city; N/4 validation rows "
