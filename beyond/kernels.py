@@ -34,6 +34,8 @@ def se_ulps(X1, X2, ln_theta):
     square errs by 9 u, and t = r^2/2 by d + 8. Since t exp(-t) <= 0.37 this moves K by 0.37 (d + 8)
     u; the rounding of ln sigma_s^2 - t moves it by at most max(1, |ln sigma_s^2|) u, and exp by 2
     u.
+
+    X1 (N1, d), X2 (N2, d), ln_theta: as in se_kernel; the same in the other functions *_ulps.
     """
     return X1.shape[1] + 8 + abs(ln_theta[-1])
 
@@ -91,22 +93,31 @@ def mixture_ulps(X1, X2, ln_theta):
 
 
 def of_columns(name, d):
-    """Returns the names name_1 .. name_d of parameters that each input has."""
+    """Returns the list name_1 .. name_d: the names of a parameter that each of d inputs has."""
     return [f"{name}_{k + 1}" for k in range(d)]
 
 
 def names_theta(d, ard=False):
-    """Parameter names of an SE or Matern kernel, with one lengthscale or, if ard, d of them."""
+    """Returns the parameter names of an SE or Matern kernel of d inputs, a list.
+
+    There is one lengthscale or, if ard, d of them.
+    """
     return [*of_columns("lengthscale l", d if ard else 1), "signal"]
 
 
 def names_periodic(d, ard=True):
-    """Parameter names of the periodic kernel, which always has d lengthscales."""
+    """Returns the parameter names of the periodic kernel of d inputs, a list.
+
+    ard is ignored: there are always d lengthscales.
+    """
     return [*of_columns("lengthscale l", d), *of_columns("period p", d), "signal"]
 
 
 def names_mixture(d, ard=True):
-    """Parameter names of one component, a row of the mixture's ln_theta."""
+    """Returns the parameter names of one component, a row of the mixture's ln_theta, for d inputs.
+
+    ard is ignored: there are always d lengthscales.
+    """
     return [*of_columns("frequency mu", d), *of_columns("lengthscale l", d), "signal"]
 
 
@@ -120,7 +131,7 @@ KERNELS = {            # name -> Kernel
 
 
 def kernel_row(kernel):
-    """Returns the row of KERNELS for a kernel function; ValueError if it has none."""
+    """Returns the row of KERNELS, a Kernel, for a kernel function; ValueError if it has none."""
     for row in KERNELS.values():
         if kernel is row.function:
             return row
@@ -130,9 +141,10 @@ def kernel_row(kernel):
 
 @in_doubles
 def exact_kernel(kernel, X1, X2, ln_theta):
-    """Returns K (N1, N2) and the error of an entry in ulp of k(x, x), for a kernel in KERNELS.
+    """Returns K (N1, N2) and the largest error of its entries in ulp of k(x, x).
 
-    K is computed from input differences.
+    kernel: a function in KERNELS; X1, X2, ln_theta: its arguments. K is computed from input
+    differences, with by_differences=True.
     """
     K, _ = kernel(X1, X2, ln_theta, by_differences=True)
     return K, kernel_row(kernel).ulps(X1, X2, ln_theta)
