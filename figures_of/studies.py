@@ -1,4 +1,8 @@
-"""Figures that are in none of the papers; `python figures.py NAME` makes one."""
+"""Figures that are in none of the papers; `python figures.py NAME` makes one.
+
+`run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line. R, J and
+L are pacgp_ref.py, predictive.py and online.py. rng is a NumPy generator; a row is a dict.
+"""
 import inspect
 import math
 import re
@@ -67,7 +71,10 @@ def arm_run(run, N, n_test, M, max_evals, eps, delta):
 
 
 def against_rows(ax, rows):
-    """Draws the certificate and the risk on fresh rows against the number of training rows."""
+    """Draws the certificate and the risk on fresh rows against the number of training rows.
+
+    ax: matplotlib axes; rows: the dicts that arm_run returns, one per number of rows.
+    """
     N = col(rows, "N")
     band(ax, N, col(rows, "R_S test"), col(rows, "B"), BLUE, 0.12)
     ax.plot(N, col(rows, "B"), "o-", color=BLUE, label="certificate, 99 % confidence")
@@ -102,7 +109,9 @@ def million(run, Ns):
 
 
 def ripples(rng, N):
-    """X (N, 2) on [-2, 2]^2, y (N,): two waves' product (standard deviation 0.8) and noise (0.12).
+    """X (N, 2) on [-2, 2]^2, y (N,): a product of two waves, and noise.
+
+    Their standard deviations are 0.8 and 0.12.
     """
     X = rng.uniform(-2, 2, (N, 2))
     f = 1.6 * np.sin(1.5 * X[:, 0]) * np.cos(1.5 * X[:, 1])
@@ -115,7 +124,7 @@ SHOWN = ("draw", "mean")       # of the certificates, which share delta
 def two_risks(mean, var, y, eps):
     """The risks on fresh rows y (n,) of a function drawn from the GP and of its mean, as a dict.
 
-    mean, var: (n,), the GP's predictions.
+    mean, var: (n,), the GP's predictions; eps: a row is a miss if the prediction is off by more.
     """
     return {"draw, true risk": R.gibbs_risk(y, mean, var, eps),
             "mean, true risk": np.mean(np.abs(mean - y) > eps)}
@@ -189,9 +198,10 @@ def certificates(run, Ns, tables, longest):
 
 
 def certificate_panels(rows):
-    """The picture of `certificates`: bounds and true risks of a draw and of the mean, against N.
+    """Returns the picture of `certificates`: bounds and true risks against the number N of rows.
 
-    rows: a dict per certificate and N, with numbers or pairs (number, standard error).
+    There is a panel for a draw from the GP and one for its mean. rows: a dict per certificate and
+    N, with numbers or pairs (number, standard error).
     """
     picture, axes = panels(1, 2, 8.3, 4.6, sharey=True)
     for ax, what, title in zip(axes[0], ("draw", "mean"), ("a prediction drawn from the GP",
@@ -208,7 +218,9 @@ def certificate_panels(rows):
 
 
 def scales_of(raw):
-    """Parameters p from raw ones, whose softplus is a lengthscale or variance, as in GPyTorch.
+    """Returns parameters p from raw ones, and their derivatives w.r.t. these.
+
+    The softplus of a raw parameter is a lengthscale or a variance, as in GPyTorch.
 
     raw: a dict like predictive.Fit's params. Its ln_theta and ln_noise hold the raw values; the
     variance of the noise is softplus(raw) + 1e-4.
@@ -225,7 +237,10 @@ def scales_of(raw):
 
 
 def with_jitter(X1, X2, ln_theta, by_differences=False):
-    """J's Matern-5/2 kernel with GPyTorch's jitter of 2020, 1e-3 on the diagonal of K_MM."""
+    """J's Matern-5/2 kernel with GPyTorch's jitter of 2020, 1e-3 on the diagonal of K_MM.
+
+    Arguments and what is returned as in matern52 of predictive.py. K_MM is known by X1 being X2.
+    """
     K, back = J.matern52(X1, X2, ln_theta, by_differences)
     return (K + 1e-3 * np.eye(len(K)) if X1 is X2 else K), back
 
@@ -290,9 +305,9 @@ FORMULAS = (            # zero mean; the code's names are in docs/reading-R.md
 
 
 def printed_kl(X, y, p):
-    """KL(Q||P) of R (8) as printed, by a dense inverse.
+    """KL(Q||P) of R (8) as printed, by a dense inverse, with the SE kernel.
 
-    X (N, d), y (N,); p = (ln_theta, ln_noise).
+    X (N, d), y (N,); p (T+1,): ln_theta, then ln_noise.
     """
     K_NN, _ = R.se_kernel(X, X, p[:-1])
     K_y = K_NN + math.exp(p[-1]) * np.eye(len(y))
@@ -314,12 +329,15 @@ def off_print(run, N):
 
 
 def in_powers(x):
-    """The smallest power of ten that is at least x, as text."""
+    """Returns as text the smallest power of ten, from 1e-16 on, that is at least x."""
     return f"{10.0 ** math.ceil(math.log10(max(x, 1e-16))):.0e}"
 
 
 def wave(rng, N):
-    """X (N, 1), y (N,): a decaying sine and noise of deviation 0.2, rounded to four decimals."""
+    """X (N, 1) on [0, 10], y (N,): a decaying sine and noise, rounded to four decimals.
+
+    The noise has standard deviation 0.2.
+    """
     x = rng.uniform(0, 10, N)
     y = np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(N)
     return np.round(x[:, None], 4), np.round(y, 4)
@@ -345,7 +363,8 @@ def certified_wave(run, N, eps, delta, n_new):
 def code_lines(f, first, last):
     """Returns part of a function's source as text, with line numbers, without comments.
 
-    It goes from the first line that begins with `first` to the next that begins with `last`.
+    f: the function. The part goes from the first line that begins with `first` to the next that
+    begins with `last`, both regular expressions.
     """
     lines, number = inspect.getsourcelines(f)
     text = "".join(f"{number + i} {line}" for i, line in enumerate(lines))
