@@ -473,7 +473,7 @@ def predict_in_blocks(posterior, X_new, over=map):
 def blocks(over=map):
     """Returns a Sparse, with which fit and predict work in blocks of rows; `over` as in total.
 
-    A Sparse of pacgp_ref.py is a tuple of five functions, here the five above.
+    A Sparse of pacgp_ref.py is a tuple of five functions, here those named *_in_blocks.
     """
     functions = (gp_in_blocks, free_in_blocks, nll_in_blocks, posterior_in_blocks,
                  predict_in_blocks)

@@ -173,12 +173,13 @@ def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
     before it.
         y, yhat   (n,): targets of those rows, drawn independently, and their predictions
         eps       [y]: a row misses if |y - yhat| > eps, as computed
+        delta     probability with which bound or interval may fail
         groups    (n,): labels; rows of a group may depend on each other, see held_out
         coverage  in (0, 1): at least this share of new y, or of groups whole, lies in
                   yhat -+ half_width
 
     Bound (risk_bound) and interval (covering_score) get half of delta each, and so hold together
-    with probability 1 - delta.
+    with probability 1 - delta. ValueError for bad input.
     """
     y = check_array("y", y, 1, copy=False)
     yhat = check_array("yhat", yhat, 1, copy=False)
