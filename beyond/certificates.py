@@ -320,11 +320,13 @@ def covering_score(scores, coverage=0.95, delta=0.01):
     It is inf if there is no such k in 1 .. n, that is, if coverage^n > delta.
 
     Theorem (Vovk 2012; Park et al. 2020): let the scores and a new one be independent draws of one
-    law F(t) = P(score <= t), which may have atoms. Then P(F(s_(k)) < coverage) <= delta. Proof. Let
-    q be the least t with F(t) >= coverage, which exists because F is continuous from the right.
-    F(s_(k)) < coverage means s_(k) < q, i.e. at least k of the n scores are below q. Each score is
-    below q with probability p = P(score < q) <= coverage, by the choice of q. So the probability is
-    P(Bin(n, p) >= k), which grows with p, and is at most P(Bin(n, coverage) >= k) <= delta.
+    law F(t) = P(score <= t), which may have atoms. Then P(F(s_(k)) < coverage) <= delta.
+
+    Proof. Let q be the least t with F(t) >= coverage, which exists because F is continuous from the
+    right. F(s_(k)) < coverage means s_(k) < q, i.e. at least k of the n scores are below q. Each
+    score is below q with probability p = P(score < q) <= coverage, by the choice of q. So the
+    probability is P(Bin(n, p) >= k), which grows with p, and is at most P(Bin(n, coverage) >= k) <=
+    delta.
 
     Ties are safe: they can only make s_(k), and F there, larger. Scores |y - mean|/u, u > 0, of
     rows that trained neither mean nor u give the intervals mean -+ u s_(k). For groups drawn

@@ -86,7 +86,7 @@ class Ledger(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Count, mean and squared deviations of the targets learnt so far."""
+    """Number, mean and sum of squared deviations of the targets learnt so far."""
     n: float = 0.0             # rows
     mean: float = 0.0          # [y]
     squares: float = 0.0       # sum of the squared deviations from it [y^2]
@@ -113,9 +113,9 @@ class Learner(NamedTuple):
 
 @in_doubles
 def running_moments(moments, y):
-    """Returns the Moments updated by the targets y (n,); Chan et al. 1983.
+    """Returns the Moments of all targets, the earlier ones and y (n,); Chan et al. 1983.
 
-    moments: the Moments before.
+    moments: the Moments of the earlier ones.
     """
     if len(y) == 0:
         return moments
@@ -193,10 +193,11 @@ def ordinary(v):
 def expected(off, sd, before):
     """Returns a mask (n,) of rows to learn: False where the forecast's error is an outlier.
 
-        off      (n,): errors of the forecasts, in size; sd (n,): their standard deviations
-        before   errors of earlier batches, in size, the last one at the end
-    Others are within FAR sd, or within FAR times the median of the four errors before. So after a
-    jump in level, the third row is learnt.
+        off      (n,): absolute errors of the forecasts
+        sd       (n,): standard deviations of the forecasts, noise included
+        before   absolute errors of earlier batches, the latest at the end
+    An error is an outlier if it exceeds both FAR sd and FAR times the median of the four errors
+    before it. So after a jump in level, the third row is learnt.
     """
     errors = np.append(before, off)
     ends = len(before) + np.arange(len(off))
@@ -420,7 +421,10 @@ def directions(X):
 
 @in_doubles
 def median_of_three(X):
-    """Running median over three rows of X (n, d), which removes single outliers: (n - 2, d)."""
+    """Returns the running median over three rows of X (n, d): (n - 2, d), or no row if n < 3.
+
+    It removes single outliers.
+    """
     return np.median([X[:-2], X[1:-1], X[2:]], axis=0) if len(X) > 2 else X[:0]
 
 
@@ -625,7 +629,10 @@ def certificates(learner):
 
 
 def check_settings(settings):
-    """The Settings, each value checked and converted; ValueError names the first wrong one."""
+    """Returns the Settings, each value checked and converted.
+
+    ValueError names the first wrong one.
+    """
     check_kind("settings", settings, Settings, "Settings(...)")
     lams = check_array("lams", np.atleast_1d(settings.lams), 1)
     if len(lams) == 0 or np.any(lams <= 0):

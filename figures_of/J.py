@@ -135,9 +135,10 @@ def scores_at(predictor, X, y):
 
 
 def weights(method, validate):
-    """Returns the weights to train a method with, a list of (beta_reg,) or (1, gamma).
+    """Returns a list of the weights to train a method with: each (beta_reg,) or (1, gamma).
 
-    validate: True for all that the paper tries, of which validation rows choose one; else one
+    beta_reg is the weight of the KL divergence, gamma the exponent of "gamma-robust". validate:
+    True for all that the paper tries, of which validation rows choose one; else the list has one
     alone.
     """
     if method == "gamma-robust":

@@ -47,7 +47,7 @@ def boston_like(rng, N=506, d=13):
 def kin40k_like(rng, N=40000, noise=0.15):
     """X (N, 8), y (N,), standardised: `robot_arm` with noise, which imitates kin40k.
 
-    noise: its standard deviation, in standard deviations of the distance.
+    noise: its standard deviation, in standard deviations of the hand's distance.
     """
     turn, distance = robot_arm(rng, N)
     return standard(turn), standard(standard(distance) + noise * rng.standard_normal(N))

@@ -82,7 +82,7 @@ ONE_BLOCK = 2000        # rows up to which threads over blocks take longer than 
 def experiment(caption, needs=None, **settings):
     """Decorates a function f(run, *args, **settings) with its caption and its settings.
 
-        caption    says what f returns; it becomes f's docstring
+        caption    what a call returns, or what a figure shows, in words; it becomes f's docstring
         settings   each is one value, or a tuple (quick, default, full, default with --data, full
                    with --data), where the last one or two may be left out: the values without
                    --data then hold
@@ -323,11 +323,11 @@ def line(run, file, generate):
 
 
 def data_set(run, name, generate, *key):
-    """Returns X (N, d), y (N,) of a data set, standardised over all rows if it is real.
+    """Returns X (N, d), y (N,) of a data set; real ones are standardised over all rows.
 
         name       the data file's, or its beginning; of sarcos the first torque is the target
         generate   a function of a random generator that returns X, y if the data are not real
-        key        seeds that generator, with run's seed
+        key        names of any kind that seed this generator, with run's seed
     """
     if not run.real:
         return generate(run.seeded(*key))
