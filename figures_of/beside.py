@@ -264,7 +264,7 @@ def chosen(row, own, quoted):
 
 
 def listing(lines):
-    """Returns a list of lines of code as HTML.
+    """Converts lines of code, a list of texts, to HTML: returns a text.
 
     It is coloured, its tags are linked to their equations, and long lines are wrapped.
     """
