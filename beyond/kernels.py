@@ -42,17 +42,20 @@ def se_ulps(X1, X2, ln_theta):
 
 @in_doubles
 def matern_ulps(X1, X2, ln_theta):
-    """Bound on the rounding error of Matern kernels K = sigma_s^2 p(u) exp(-u), u = a r, in ulp:
+    """Bound on the rounding error of Matern kernels K = sigma_s^2 p(v) exp(-v), v = a r, in ulp:
 
         d + 10 + |ln sigma_s^2|
-    As in se_ulps, r^2/2 errs by d + 8 ulp; so u^2 errs by d + 9, u by (d + 9)/2 and a root. Then
+    p is a polynomial, a = 3^(1/2) or 5^(1/2). As in se_ulps, r^2/2 errs by d + 8 ulp; so v^2 errs
+    by d + 9, v by (d + 9)/2 and a root. Then
 
                                                          Matern 3/2      Matern 5/2
-        error of u^2: max |u K'(u)|/sigma_s^2 =          0.541           0.604     times (d + 9)/2
+        error of v^2: max |v K'(v)|/sigma_s^2 =          0.541           0.604     times (d + 9)/2
         its root:                                        0.541           0.941
-        rounding of ln sigma_s^2 - u: |ln sigma_s^2| +   0.840           1.176
+        rounding of ln sigma_s^2 - v: |ln sigma_s^2| +   0.840           1.176
         exp, products and sums:                          4               5
     which is at most 0.28 d + 7.9 and 0.31 d + 9.9, plus |ln sigma_s^2|.
+
+    Arguments as in se_ulps.
     """
     return X1.shape[1] + 10 + abs(ln_theta[-1])
 
@@ -66,6 +69,8 @@ def periodic_ulps(X1, X2, ln_theta):
     |a1_k| or |a2_k|, errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle
     moves by that and by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in each dimension, r by |h/l| u,
     and sigma_s^2 exp(-r^2/2) by exp(-1/2) <= 0.61 of that.
+
+    Arguments as in se_ulps.
     """
     d = X1.shape[1]
     ln_period = ln_theta[d:2 * d]
@@ -84,6 +89,8 @@ def mixture_ulps(X1, X2, ln_theta):
         d + 8 + |ln w|               the Gaussian factor, see se_ulps
         + sum_k (6 max|a_k| + 2)     cos a_k: a = 2 pi mu (x1 - x2) errs by 6 ulp of a, cos by 2
         + d + Q                      the product of the factors, and the sum of the components
+
+    Arguments as in se_ulps.
     """
     Q = len(ln_theta)
     d = X1.shape[1]
@@ -93,7 +100,10 @@ def mixture_ulps(X1, X2, ln_theta):
 
 
 def of_columns(name, d):
-    """Returns the list name_1 .. name_d: the names of a parameter that each of d inputs has."""
+    """Returns the list name_1 .. name_d: names of a parameter of which each of d inputs has one.
+
+    name: a text, such as "lengthscale l".
+    """
     return [f"{name}_{k + 1}" for k in range(d)]
 
 
