@@ -102,8 +102,9 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
 
 @in_doubles
 def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
-    """The full GP of a StoredPosterior at its certifying rows X (n, d), as an Enclosed.
+    """Returns the Enclosed of a full GP at the rows X (n, d) that certify it.
 
+        posterior            its StoredPosterior
         ln_noise             ln of Q's noise variance in these rows
         var, KL              (n,) [y^2], [nats]: by (6) and (8), from enclosed_gaussian
         var_error, KL_error  their rounding errors, also from there
@@ -121,7 +122,7 @@ def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
 
 @in_doubles
 def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
-    """The full GP given its data X (N, d), y (N,), at those rows, as an Enclosed; R (6), (8).
+    """Returns the Enclosed of the full GP given X (N, d), y (N,), at these rows; R (6), (8).
 
     Other arguments as in full_gp of pacgp_ref.py. ValueError for a kernel that is not in KERNELS.
     """

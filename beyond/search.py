@@ -63,8 +63,8 @@ def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
         Z          inducing inputs (M, d) to start from, if x has none
         settings   other arguments of fit
 
-    By default theta has the box WIDE, for rows used for training alone, or GRID if they are few for
-    ard.
+    By default theta is searched in the box WIDE, which suits rows that only train; with ard and few
+    rows per column, in that of GRID.
     """
     few = ard and len(X) < ROWS_PER_COLUMN * X.shape[1]
     settings = dict(grid=GRID if few else WIDE) | settings

@@ -365,7 +365,7 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
         eps, loss      tolerance of the loss, in scaled units; its name, of CERTIFIED_LOSSES
         M              inducing inputs to add at most; dropping some comes later and adds no KL
         ledger         the Ledger before
-        middle, unit   losses are those of the forecasts middle + unit mean [y], as rounded
+        middle, unit   the losses also cover the rounding of the forecasts middle + unit mean [y]
         learnt         (X, y) of the rows to learn from; None: all
 
     Sums are rounded up. Any Q_i may be counted: here it is the new posterior, or P_i if that costs

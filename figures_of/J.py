@@ -1,8 +1,9 @@
 """The figures and tables of J = Jankowiak et al. 2020.
 
 `run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line; `ax` is a
-matplotlib axes. `J.` is predictive.py; methods are keys of its METHODS, such as "PPGPR-MFD". A row
-is a dict: column -> entry, a number, a pair (mean, standard error), or a text.
+matplotlib axes. `J.` is predictive.py; methods are named as there, such as "PPGPR-MFD". SCORES are
+the NLL, RMSE and CRPS of predictions, and the share of noise in their variance. A row is a dict:
+column -> entry, a number, a pair (mean, standard error), or a text.
 """
 import contextlib
 import math
