@@ -142,10 +142,10 @@ def boston_split(run, i, N, all_eps, ftol):
 
 
 def boston_rows(run, splits):
-    """Returns two lists of rows on Boston housing, each with one row per eps and method.
+    """Returns two lists of rows on Boston housing.
 
-    The first has our measures, averaged over the splits, the second the same beside the paper's.
-    splits: how many.
+    The first has a row per eps and method: our measures, averaged over the splits. The second has
+    the same rows, below each the paper's. splits: how many.
     """
     found = [run.once(boston_split, i) for i in range(splits)]
     rows = [{"eps": eps, "method": method} | average([one[eps, method] for one in found])

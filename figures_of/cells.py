@@ -41,7 +41,10 @@ def key_of(name):
 
 
 def read(path):
-    """Returns {key_of(name): value} of the cells in the file at path; empty if there is no file."""
+    """Returns {key_of(name): value} of the cells in the file at path; empty if there is no file.
+
+    path: a pathlib.Path.
+    """
     found = {}
     for text in path.read_text().splitlines() if path.exists() else ():
         line = json.loads(text)
