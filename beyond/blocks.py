@@ -127,7 +127,7 @@ def in_blocks(X, y, inducing, keep=True):
 
 
 def add_up(f, items):
-    """Adds the tuples f(*item) over items, entry by entry: returns a list of the sums.
+    """Adds the tuples f(*item) over items, entry by entry: returns as many sums.
 
     Numbers and arrays are added, lists are joined.
         f       a function that returns a tuple or list, of the same length each time
@@ -145,10 +145,10 @@ def numbered(f, pair):
 
 
 def total(over, f, blocks, *columns):
-    """Returns a list: the sums over blocks of the entries of f(rows, *columns at these rows).
+    """Returns the sums over blocks of the entries of f(rows, *columns at these rows).
 
         over      like map, but may return results in any order
-        f         (Rows, (n,) of each column) -> tuple, which add_up adds
+        f         (Rows, (n,) of each column) -> tuple, see add_up
         blocks    list of Rows
         columns   (N,) each, over all rows
 
