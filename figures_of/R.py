@@ -24,8 +24,8 @@ SHOWN = ("B", "R_S train", "R_S test", "MSE", "KL/N")
 def measure(fit, X, y):
     """Returns the measures of a Fit that R's tables print, as a dict.
 
-    X (n, d), y (n,): test data, for test risk and MSE. The test risk is the 0-1 risk, whatever loss
-    trained the GP.
+    They are both bounds, training and test risk, test MSE, KL/N, sigma_n^2, and the evaluations. X
+    (n, d), y (n,): test data. The test risk is the 0-1 risk, whatever loss trained the GP.
     """
     mean, var = R.predict(fit, X)
     return {"B": fit.bound, "B_Pin": fit.pinsker, "R_S train": fit.R_S,

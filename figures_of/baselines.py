@@ -73,8 +73,8 @@ def grid_add(sums, x, y):
 def grid_nll(p, sums, kernel=se_kernel):
     """WISKI's objective -ln p(y | theta), and back; L Table 1. O(g^3) operations for any n.
 
-    f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter). With k(grid, grid) + jitter = L L^T, u = L alpha
-    and features W L, the A and b of alpha are exact.
+    f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter). With k(grid, grid) + jitter = L L^T and u = L
+    alpha, each data point has the features L^T w, and A and b of alpha are exact.
         p      dict of ln_theta and ln_noise
         sums   the GridSums of the data
 
