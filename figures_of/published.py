@@ -99,7 +99,7 @@ def agreement(table, within=0.5):
 
 
 def in_words(agree, total, median, others):
-    """Returns a sentence that states the four results of `agreement`: its arguments."""
+    """Returns a sentence that states the four results of `agreement`, which are its arguments."""
     return (f"{agree} of {total} numbers agree with the published ones within half of their "
             "standard errors and half the last digit; the median difference is "
             f"{median:.2f} of the published standard error."
