@@ -140,11 +140,10 @@ def check_files(args):
     """Raises, before anything is computed, if a file cannot be written, or is named twice."""
     paths = {name: getattr(args, name) for name in (*WRITTEN, "table", "predict", "model")}
     if args.out == "-":
-        del paths["out"]
-    paths = {name: path for name, path in paths.items() if path is not None}
-    for name in WRITTEN:
-        if name in paths:
-            write_file(paths[name])
+        paths["out"] = None
+    paths = {name: path for name, path in paths.items() if path}
+    for name in filter(paths.get, WRITTEN):
+        write_file(paths[name])
     for (one, a), (other, b) in itertools.combinations(paths.items(), 2):
         if same_file(a, b) and (one in WRITTEN or a == b == "-"):
             raise ValueError(f"{one} and {other} are one file, {b}")
@@ -396,8 +395,8 @@ def remedied(model, args, first, deep=4):
             rows_for(model, new) if new.model else read_all(new)
             return new
         except Refused as err:
-            more = err.remedies[:deep * ("verb" not in remedy)]
-            new = remedied(model, new, [*more, []][0], deep - 1)
+            further = deep and "verb" not in remedy
+            new = further and remedied(model, new, err.remedies[0], deep - 1)
             if new:
                 return new
         except ValueError:
@@ -432,12 +431,11 @@ def options_text(old, new):
             value = text.getvalue()
         typed.append(shlex.quote(f"--na={value}") if name == "na"
                      else f"--{name} {shlex.quote(str(value))}")
-    said = [" ".join(typed)] * bool(typed)
     lines = [str(n) for _, n in getattr(new, "apart", ())]
-    said += [f"begin line {few(lines)} with #, as no row"] * bool(lines)
     codes = [line for _, line in getattr(new, "mended", ())]
-    said += [f"in pandas {'; '.join(codes)}"] * bool(codes)
-    return " and ".join(said)
+    said = [" ".join(typed), lines and f"begin line {few(lines)} with #, as no row",
+            codes and f"in pandas {'; '.join(codes)}"]
+    return " and ".join(filter(None, said))
 
 
 # --- the program ---------------------------------------------------------------------------------
@@ -471,15 +469,6 @@ def printable(text):
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
-def resumed(model, path):
-    """Loads the model saved at path, to go on; ValueError unless its parameters are `model`'s."""
-    known = type(model).load(path)
-    if known.get_params() != model.get_params() | dict(categories=known.categories):
-        raise ValueError(f"{path} was made with {known.get_params()}: a certificate is for one "
-                         "choice, made before the stream")
-    return known
-
-
 def work(args):
     """Does what the options ask for: reads, learns, writes files, prints."""
     check_options(args)
@@ -506,7 +495,12 @@ def learn_and_tell(kind, model, args, draw):
     data, X_new = (), None
     if streams and not args.model:
         if args.save and os.path.exists(args.save):
-            model = resumed(model, args.save)
+            asked = model.get_params()
+            model = kind.load(args.save)
+            known = model.get_params()
+            if known != asked | dict(categories=model.categories):
+                raise ValueError(f"{args.save} was made with {known}: a certificate is for one "
+                                 "choice, made before the stream")
         try:
             follow_rows(model, args)
         except (ValueError, KeyboardInterrupt):

@@ -425,7 +425,7 @@ def kind_of(cells, decimal, there):
                 datetime.strptime(cell, form)
             part = "hour" if form in CLOCKS else "dayofyear"
             return "date", f"{{0}} = pd.to_datetime({{0}}, format={form!r}).dt.{part}", ""
-    if all(re.fullmatch(r"\W+", cell) for cell in cells):
+    if re.fullmatch(r"\W+", "".join(cells)):
         return "symbol", "", ""
     for mark in sorted(UNITS, key=decimal.__ne__):
         parts = [UNITS[mark].fullmatch(cell) for cell in cells]
@@ -437,8 +437,8 @@ def kind_of(cells, decimal, there):
             code += ".str.replace(',', '.')" * (mark == ",")
             return "unit", f"{{0}} = pd.to_numeric({{0}}.str.strip(){code})", "" if apart else mark
     different = {*cells}
-    words = not any(map(str.isdigit, "".join(different))) and len(different) <= FEW
-    if words and 2 * len(cells) < there:
+    numbered = re.search(r"\d", "".join(cells))
+    if not numbered and len(different) <= FEW and 2 * len(cells) < there:
         return "word", "", ""
     return "id" if len(different) > max(20, there / 2) else "text", "", ""
 
@@ -485,15 +485,16 @@ def likely_codes(names, values):
         known = column[~np.isnan(column)]
         whole = np.all(known % 1 == 0)
         for code in (known.min(initial=0), known.max(initial=0)):
-            others = known[known != code]
+            others = np.sort(known[known != code])
             times = len(known) - len(others)
             nines = {*f"{abs(code):.12g}"} <= {*"9."}
-            room = np.ptp(others) if len(others) else 0.0
-            if nines and room:
-                room = max(room / 10, np.diff(np.sort(others)).max())
-            if whole and code > 0 and not nines:
-                continue                                 # a count, or a rank
-            if times > 1 and 0 < room < np.abs(others - code).min():
+            count = whole and code > 0 and not nines     # or a rank
+            if count or times < 2 or len(others) < 2:
+                continue
+            room = np.ptp(others)
+            if nines:
+                room = max(room / 10, np.diff(others).max())
+            if 0 < room < np.abs(others - code).min():
                 option = shlex.quote(f"--na={name}={code:.12g}")
                 yield (f"{name} is {code:.12g} in {times} of {len(column)} rows, far outside the "
                        f"others: if that means missing, {option}")
