@@ -93,20 +93,18 @@ class StreamGP(Model):
             X = rows[:, 1:-1]
             if not self.learner_:
                 self.levels_ = levels_of(X, self.category_columns())
-            X = indicators(X, self.levels_)
-            self.learn(np.column_stack([rows[:, 0], X, rows[:, -1]]))
+            self.learn(rows[:, 0], indicators(X, self.levels_), rows[:, -1])
 
     @property
     def seen_(self):
         """The number of rows so far, incomplete ones included."""
         return self.rows_ + self.dropped_
 
-    def learn(self, rows):
+    def learn(self, numbers, X, y):
         """Evaluates a batch's forecasts, then learns it; the first, the warm-up, is only learnt.
 
-        rows (n, d+2): number of the row, inputs as the GP sees them, target.
+        numbers (n,): of the rows X (n, d), y (n,); categories in X are indicators.
         """
-        X, y = rows[:, 1:-1], rows[:, -1]
         old = self.learner_
         if old is None:
             self.learner_ = first_learner(X, y, self.names_[-1], **self.asked_)
@@ -122,8 +120,8 @@ class StreamGP(Model):
             self.losses_ = self.losses_ + np.sum([*missed, outside], 1)
             self.alpha_ += RATE * float(np.sum(MISSED - outside))
             self.scores_ = np.append(self.scores_, errors[0] / sd)[-SCORES:]
-            self.note(rows[:, 0], [*limits, y], old.ledger)
-        self.count(rows[:, 1:])
+            self.note(numbers, [*limits, y], old.ledger)
+        self.count(np.column_stack([X, y]))
 
     def note(self, numbers, columns, before):
         """Records a batch's forecasts and bound.
@@ -257,10 +255,11 @@ class StreamGP(Model):
         np.isfinite(np.reshape(self.waiting_, (-1, d + 2)))        # TypeError unless numbers
         trial = copy.deepcopy(self)
         trial.take(np.full(d + 1, np.nan))
+        ten = np.arange(10.0)
         if trial.learner_ is None:
-            trial.learn(np.random.default_rng(0).random((3, d + 2)))
-        again = np.repeat(trial.learner_.recent[-1:], MARKS[0], axis=0)
-        trial.learn(np.insert(again, 0, 0.0, axis=1))              # adds to history_
+            trial.learn(ten, np.outer(ten, np.ones(d)), ten)
+        *inputs, _ = trial.learner_.recent[-1]
+        trial.learn(ten, np.tile(inputs, (10, 1)), ten)            # adds to history_
         super(StreamGP, trial).usable()
 
     def draw(self, ax):

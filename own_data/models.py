@@ -223,9 +223,10 @@ class Model:
             warnings.warn("R^2 of one row is not defined",
                           known_kind("UndefinedMetricWarning", FitWarning), stacklevel=2)
             return np.nan
+        mean = self.predict(X)
         if np.all(y == y[0]):
-            return float(np.all(y == self.predict(X)))
-        return float(1 - np.sum((y - self.predict(X)) ** 2) / np.sum((y - np.mean(y)) ** 2))
+            return float(np.all(y == mean))
+        return float(1 - np.sum((y - mean) ** 2) / np.sum((y - np.mean(y)) ** 2))
 
     def draw(self, ax, X, y):
         """Draws actual against predicted targets, with the ends of their intervals."""

@@ -129,8 +129,6 @@ class PredictiveGP(Model):
                 vague.append(method)
         if vague:
             answer.append(f"No better than a constant's density: {', '.join(vague)}.")
-        if facts.validate < FEW and len(table) > 3 and not facts.folds:
-            answer.append(f"Only {facts.validate} validation rows chose between the methods.")
         answer += dependence_text(self.facts_, self.names_, TOGETHER)
         how = "the last are held out" if facts.series else "drawn at random"
         return paragraphs(" ".join(answer), table, [
