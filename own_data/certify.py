@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pacgp_ref import (FAMILIES, METHODS, SMALL, TINY, VAR_FLOOR, FitWarning, bayes_risk_bound,
-                       gibbs_risk, kl_inv, predict)
+from pacgp_ref import FAMILIES, METHODS, SMALL, FitWarning, bayes_risk_bound, kl_inv, predict
 from beyond.certificates import (check_groups, covering_score, delta_each, draw_part, held_out,
                                  interval_scores, prior_from_part)
 from beyond.rounding import strict
@@ -50,7 +49,7 @@ class CertifiedGP(Model):
     relative: bool = option(False, "eps is a fraction of the target's size: 0.2 is 20 %%")
     certificate: str = option(
         "held-out", "by half of the rows, held out (held-out); by a prior that half of them trains "
-                    "(prior); by one before all rows (paper)", choices=list(METHODS_OF))
+                    "(prior); by one before all rows (paper)", choices=METHODS_OF.keys)
     gibbs: bool = option(False, "held-out: certify functions sampled from the GP, too")
     delta: float = option(0.01, "probability that one of what is certified fails (0.01)", most=1)
     inducing: int = option(None, "inducing inputs; default: 100 above 1000 rows, else the full GP")
@@ -71,13 +70,15 @@ class CertifiedGP(Model):
         show: called with (evaluations, objective); returns true to end the training
         """
         asked, X, y = self.remember(X, y)
-        asked = SimpleNamespace(**asked)
         needs_held_out = groups is not None or asked.coverage or asked.gibbs
         if needs_held_out and asked.certificate != "held-out":
             raise ValueError("groups, coverage and gibbs are for the certificate held-out")
-        if train is not None and asked.certificate == "paper":
+        paper = asked.certificate == "paper"
+        if train is not None and paper:
             raise ValueError("train is for the certificates held-out and prior")
-        scales, trains, certifies = three_sets(X, y, groups, asked, train)
+        scales = first_part(X, y, groups, asked, train)
+        certifies = np.setdiff1d(np.arange(len(y)), scales)
+        trains = certifies if paper else scales
         self.levels_ = levels_of(X[scales], self.category_columns())
         table = X, y
         X = indicators(X, self.levels_)
@@ -91,12 +92,12 @@ class CertifiedGP(Model):
             eps=goals[0][1], delta=asked.delta, loss="band" if asked.relative else "01",
             n_eps=len(goals), over=over, kernel=kernel_named(asked.kernel), seed=asked.seed,
             callback=show)
-        settings |= size_of(asked, len(y) - len(scales) * (asked.certificate == "paper"), trains)
+        settings |= size_of(asked, len(y) - len(scales) * paper, len(trains))
         targets = y[trains]
         if asked.certificate == "prior":
             certified = prior_from_part(X, y, rows=trains, **settings)
         else:
-            if asked.certificate == "paper":
+            if paper:
                 gp = paper_fit(X[trains], targets, **settings)
             else:
                 gp, targets = trained_part(X[trains], targets, **settings)
@@ -107,16 +108,15 @@ class CertifiedGP(Model):
             goals = []
         share = delta_each(asked.delta, goals * (1 + asked.gibbs)
                            + ["interval"] * (asked.coverage is not None))
-        seen = dict(X=X[certifies], y=y[certifies], over=over, groups=groups,
+        grouped = groups is not None
+        labels = check_groups(groups, y)[certifies] if grouped else None
+        seen = dict(X=X[certifies], y=y[certifies], over=over, groups=labels,
                     offset=abs(scale.middle) / scale.unit)
-        if groups is not None:
-            seen["groups"] = np.asarray(groups)[certifies]
         guess = np.mean(y[trains])
         facts = vars(asked) | dict(
             given=asked.eps is not None, unit=scale.unit, scale_rows=len(scales), share=share,
-            N=len(certifies if groups is None else np.unique(seen["groups"])),
-            grouped=groups is not None, split="drawn" if train is None else "given",
-            trained=len(trains) * (asked.certificate != "paper"))
+            N=len(np.unique(labels) if grouped else certifies), grouped=grouped,
+            split="drawn" if train is None else "given", trained=len(trains) * (not paper))
         facts |= gp_facts(fit) | dependence(*table, y[certifies] - predict(fit, seen["X"])[0])
         claims = [claim(fit, eps, eps_s, guess, facts, seen) for eps, eps_s in goals]
         facts |= dict.fromkeys(INTERVAL + CLAIM) | dict(*claims[:1], claims=claims)
@@ -148,45 +148,44 @@ class CertifiedGP(Model):
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
         mean, var = predict(self.fit_, X)
         facts = SimpleNamespace(**self.facts_)
-        if facts.coverage:
-            half = half_width(var, self.facts_)
+        half = half_width(var, self.facts_) if facts.coverage else facts.eps
         mean, var = in_table(mean, var, self.scale_)
-        if facts.coverage:
-            ends = mean - half, mean + half
-        elif not facts.relative:
-            ends = mean - facts.eps, mean + facts.eps
-        elif facts.eps < 1:
-            ends = np.sort([mean / (1 + facts.eps), mean / (1 - facts.eps)], axis=0)
-        else:
+        ends = mean - half, mean + half
+        if facts.relative and not facts.coverage:
             ends = np.full((2, len(mean)), [[-np.inf], [np.inf]])
+            if facts.eps < 1:
+                ends = np.sort([mean / (1 + facts.eps), mean / (1 - facts.eps)], axis=0)
         return mean, np.sqrt(var), *ends
 
     def text(self):
-        """Returns the certificate as text: the answer, a table, the conditions."""
-        return certificate_text(self.names_, self.rows_, self.dropped_, self.facts_)
+        """Returns the certificate as text: the answer, a table, the conditions.
+
+        Bounds and tolerances are rounded up, the confidence down.
+        """
+        facts = SimpleNamespace(**self.facts_)
+        name = self.names_[-1] + " of complete rows" * (self.dropped_ > 0)
+        said = []
+        if facts.coverage:
+            said.append(interval_text(name, facts))
+        if facts.claims:
+            said.append(claim_text(name, facts))
+        answer = [f"With {confidence_percent(facts.delta)} % confidence {', and '.join(said)}.",
+                  *dependence_text(self.facts_, self.names_, self.rows_)]
+        return paragraphs(" ".join(answer), claim_lines(facts), conditions(facts))
 
 
-def three_sets(X, y, groups, asked, train=None):
-    """Returns the indices of the rows that set the scale, those that train, and those that certify.
+def first_part(X, y, groups, asked, train):
+    """Returns the indices of the rows that set the scale and, except with `paper`, train.
 
-    asked: the parameters of a CertifiedGP; train: as in fit. ValueError unless each part has two
-    rows, and no group is divided.
+    The others certify. asked: the parameters of a CertifiedGP; train: as in fit. ValueError unless
+    each part has two rows, and no group is divided.
     """
     if len(y) < 4:
         raise ValueError(f"n_samples = {len(y)} rows are too few: at least 4")
     if asked.certificate == "paper":
-        first = tenth(X, y, asked.seed)
-        others = np.setdiff1d(np.arange(len(y)), first)
-        return first, others, others
+        return tenth(X, y, asked.seed)
     if train is None:
-        first = draw_part(X, y, 0.5, asked.seed, groups)
-    else:
-        first = given_part(train, y, groups)
-    return first, first, np.setdiff1d(np.arange(len(y)), first)
-
-
-def given_part(train, y, groups):
-    """Returns the indices of the rows where `train` (N,) is True; errors as in three_sets."""
+        return draw_part(X, y, 0.5, asked.seed, groups)
     train = np.asarray(train)
     if train.dtype != bool or train.shape != y.shape or not 2 <= np.sum(train) <= len(y) - 2:
         raise ValueError("train must be True or False for each row, and leave two rows in each "
@@ -198,13 +197,9 @@ def given_part(train, y, groups):
     return np.flatnonzero(train)
 
 
-def size_of(asked, N, trains):
-    """Returns method, M and evaluations for training on a table of N rows, a dict.
-
-    trains: indices of the rows that train.
-    """
+def size_of(asked, N, n):
+    """Returns method, M and evaluations for training on n rows of a table of N rows, a dict."""
     many_rows = asked.inducing is not None or N > 1000
-    n = len(trains)
     M = min(asked.inducing or 100, n)
     columns = M if many_rows else n / 2
     fewer = int(np.clip(5e10 / (min(n, SMALL) * columns**2), 30, 400))
@@ -223,10 +218,10 @@ def claim(fit, eps, eps_s, guess, facts, seen):
     fit = fit._replace(eps=eps_s)
     held = held_out(fit, delta=facts["share"], **seen)
     y = seen["y"]
-    nothing = max(VAR_FLOOR**2 * np.mean(y**2), TINY)    # a variance so small
+    size = np.abs(y) if fit.loss == "band" else 1.0
     found = dict.fromkeys(CLAIM) | dict(
         eps=eps, deviations=eps_s, mean_bound=held.mean_bound, mean_risk=held.mean_risk,
-        guessing=gibbs_risk(y, 0 * y + guess, 0 * y + nothing, eps_s, fit.loss))
+        guessing=float(np.mean(np.abs(y - guess) > eps_s * size)))
     if facts["certificate"] == "held-out":
         return found | (dict(bound=held.bound, risk=held.risk) if facts["gibbs"] else {})
     bound = kl_inv(held.risk, (fit.KL + fit.penalty + fit.ln_confidence) / fit.N)
@@ -287,33 +282,14 @@ def interval_unit(fit, X, trained, y, coverage, delta):
 def gp_facts(fit):
     """Returns a dict that says how a Fit was trained, with its parameters."""
     family, _ = METHODS[fit.method]
-    d = fit.Z.shape[1]
     return dict(
         noise=math.exp(fit.ln_noise), signal=math.exp(fit.ln_theta[-1]),
-        lengthscales=np.exp(fit.ln_theta[:d][:len(fit.ln_theta) - 1] / 2).tolist(),
+        lengthscales=np.exp(fit.ln_theta[:-1][:fit.Z.shape[1]] / 2).tolist(),
         method=fit.method, kernel=kernel_name(fit.kernel),
         M=len(fit.Z) if FAMILIES[family].inducing else None, ended=fit.optimum.message)
 
 
 # --- the text ------------------------------------------------------------------------------------
-
-def certificate_text(names, rows, dropped, facts):
-    """Returns the facts_ of a CertifiedGP as text.
-
-    rows, dropped: how many are complete, and incomplete. Bounds and tolerances are rounded up, the
-    confidence down.
-    """
-    name = names[-1] + " of complete rows" * (dropped > 0)
-    facts = SimpleNamespace(**facts)
-    said = []
-    if facts.coverage:
-        said.append(interval_text(name, facts))
-    if facts.claims:
-        said.append(claim_text(name, facts))
-    answer = [f"With {confidence_percent(facts.delta)} % confidence {', and '.join(said)}.",
-              *dependence_text(vars(facts), names, rows)]
-    return paragraphs(" ".join(answer), [*claim_lines(facts)], [*conditions(facts)])
-
 
 def interval_text(name, facts):
     """Returns a clause that says what the intervals hold; name: of the target."""

@@ -21,9 +21,9 @@ from beyond.blocks import threads
 from own_data.certify import CertifiedGP
 from own_data.copying import copied
 from own_data.follow import StreamGP
-from own_data.models import few, listed, many, write_file
+from own_data.models import columns, few, listed, many, write_file
 from own_data.score import PredictiveGP
-from own_data.tables import PIPE, Refused, chosen, columns, lines_of, read_rows, read_table
+from own_data.tables import PIPE, Refused, chosen, lines_of, read_rows, read_table
 
 KINDS = {                      # verb -> model, and what it is for
     "certify": (CertifiedGP, "a GP that states at most how often it misses by more than eps "
@@ -33,11 +33,12 @@ KINDS = {                      # verb -> model, and what it is for
     "follow": (StreamGP, "a GP of a stream, certified at every row (Liu et al. 2022)")}
 SHARED = {                     # option of all verbs but copy -> keywords of add_argument
     "target": dict(help="name or number (from 0) of the target's column; default: the last"),
-    "inputs": dict(help="A,B: names or numbers of the input columns; default: all others"),
-    "drop": dict(help="A,B: columns that are not used; they may hold anything"),
+    "inputs": dict(help="A,B: names or numbers of the input columns; default: all others",
+                   type=listed),
+    "drop": dict(help="A,B: columns that are not used; they may hold anything", type=listed),
     "decimal": dict(help="decimal mark of the numbers (.)", choices=[".", ","]),
     "na": dict(help="A,B: cells that are missing, beside empty ones, NA, N/A, NaN, None, null; "
-                    "COLUMN=A: in that column alone"),
+                    "COLUMN=A: in that column alone", type=listed),
     "skip": dict(help="lines above the table, comments apart (0)", type=int),
     "predict": dict(help="a table with the same input columns: predictions of its rows, as CSV"),
     "out": dict(help="where --predict writes (-, standard output); of a stream: a line for each "
@@ -81,12 +82,15 @@ def parser():
         add = verbs.add_parser(verb, help=about, description=about).add_argument
         add("table", help="text table, .gz allowed, - is standard input", nargs="?")
         for one in fields(kind):
-            rule = {name: listed(one.metadata[name]) for name in ("nargs", "choices")
-                    if name in one.metadata}
-            kept = dict(type=number if "nargs" in rule else one.type, **rule)
+            rule = one.metadata
+            how = dict(type=one.type)
+            if "nargs" in rule:
+                how = dict(type=listed if one.type is str else number, nargs=rule["nargs"])
+            if "choices" in rule:
+                how["choices"] = rule["choices"]()
             if one.type is bool:
-                kept = dict(action="store_true", default=None)
-            add(f"--{one.name}", help=one.metadata["help"], **kept)
+                how = dict(action="store_true", default=None)
+            add(f"--{one.name}", help=rule["help"], **how)
         for option, keywords in SHARED.items():
             add(f"--{option}", **keywords)
         if kind is CertifiedGP:
@@ -117,7 +121,7 @@ def check_options(args):
         args.table = several.pop()
     given = {name: value for name, value in vars(args).items() if value is not None}
     for name, value in given.items():
-        if value == "":
+        if value in ("", []):
             raise ValueError(f"{name} is an empty text")
     streams = args.verb == "follow"
     known = [*BESIDE_MODEL, *["decimal", "na", "skip"] * (args.predict is not None)]
@@ -136,11 +140,10 @@ def check_files(args):
     """Raises, before anything is computed, if a file cannot be written, or is named twice."""
     paths = {name: getattr(args, name) for name in (*WRITTEN, "table", "predict", "model")}
     if args.out == "-":
-        del paths["out"]
-    paths = {name: path for name, path in paths.items() if path is not None}
-    for name in WRITTEN:
-        if name in paths:
-            write_file(paths[name])
+        paths["out"] = None
+    paths = {name: path for name, path in paths.items() if path}
+    for name in filter(paths.get, WRITTEN):
+        write_file(paths[name])
     for (one, a), (other, b) in itertools.combinations(paths.items(), 2):
         if same_file(a, b) and (one in WRITTEN or a == b == "-"):
             raise ValueError(f"{one} and {other} are one file, {b}")
@@ -190,9 +193,10 @@ def new_rows(args, names, texts, seen=0):
         if missing:
             raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
         return [there.index(name) for name in names]
-    how = reading(args) | dict(choose=choose, keep_gaps=True, target=False, wanted=names,
+    how = reading(args) | dict(choose=choose, target=False, wanted=names,
                                categories=lambda there: map(there.index, texts))
-    X = read_table(*lines_for(args, args.predict), **how).values
+    _, *rows = read_rows(*lines_for(args, args.predict), **how)
+    X = np.reshape(rows, (len(rows), len(names)))
     return X if names else seen + np.arange(len(X), dtype=float)[:, None]
 
 
@@ -212,9 +216,14 @@ def predictions(model, X):
     return dict(zip(("mean", "sd", "lower", "upper"), values.tolist()))
 
 
+def csv_line(values):
+    """Returns numbers or names as a line of CSV."""
+    return ",".join(map(str, values)) + "\n"
+
+
 def write_predictions(found, path):
     """Writes a dict of lists as CSV to path, or to standard output if there is none."""
-    text = "".join(",".join(map(str, row)) + "\n" for row in [found, *zip(*found.values())])
+    text = "".join(map(csv_line, [found, *zip(*found.values())]))
     if path:
         write_file(path, text.encode())
     else:
@@ -256,29 +265,26 @@ def reading(args):
     """Converts the options to keyword arguments of read_rows; returns a dict."""
     choose = partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
                      group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
-    categories = partial(columns, option="categories", text=args.categories)
+    categories = partial(columns, option="--categories", asked=args.categories)
     return dict(choose=choose, categories=categories, decimal=args.decimal or ".", na=args.na,
                 skip=check_count("skip", args.skip or 0, 0), mended=getattr(args, "mended", ()))
 
 
 def read_all(args):
-    """Reads the table and that of --predict; returns table, names, texts, X_new, values, more.
+    """Reads the table and that of --predict.
 
-        table    the Table
-        names    of its columns, without the groups
-        texts    indices in `names` of those that are categories
-        X_new    (n, d) of --predict, or None
-        values   (N, d+1), without the groups
-        more     keywords of fit: the groups, if any
+    Returns a Table without the groups, keywords of fit with these, if any, and X of --predict.
     """
-    table = read_table(*lines_for(args, args.table), keep_gaps=args.verb == "follow",
-                       **reading(args))
-    names, values, more = table.names, table.values, {}
+    table = read_table(*lines_for(args, args.table), **reading(args))
+    more = {}
     if getattr(args, "group", None):
-        names, values, more = names[1:], values[:, 1:], dict(groups=values[:, 0])
-    texts = [i - len(more) for i in table.categories if i >= len(more)]
-    X_new = new_rows(args, names[:-1], [names[i] for i in texts]) if args.predict else None
-    return table, names, texts, X_new, values, more
+        more = dict(groups=table.values[:, 0])
+        table = table._replace(names=table.names[1:], values=table.values[:, 1:],
+                               categories=[i - 1 for i in table.categories if i])
+    X_new = None
+    if args.predict:
+        X_new = new_rows(args, table.names[:-1], [table.names[i] for i in table.categories])
+    return table, more, X_new
 
 
 def learn_table(model, args):
@@ -286,14 +292,15 @@ def learn_table(model, args):
 
     Returns X, y, and X of --predict or None.
     """
-    table, names, texts, X_new, values, more = read_all(args)
-    X, y = values[:, :-1], values[:, -1]
-    model.categories = texts or None
+    table, more, X_new = read_all(args)
+    X, y = table.values[:, :-1], table.values[:, -1]
+    model.categories = table.categories or None
     if len(y) > 1 and np.ptp(y) == 0:
         last = ", the last column" * (args.target is None)
-        raise ValueError(f"the target does not vary: it is {names[-1]}{last}, --target chooses")
+        raise ValueError(f"the target does not vary: it is {table.names[-1]}{last}, --target "
+                         "chooses")
     model.fit(X, y, over=threads(), show=show, **more)
-    model.names_, model.dropped_, model.notes_ = names, table.dropped, table.notes
+    model.names_, model.dropped_, model.notes_ = table.names, table.dropped, table.notes
     return X, y, X_new
 
 
@@ -305,17 +312,15 @@ def follow_rows(model, args):
     """
     lines, source = lines_for(args, args.table)
     rows = read_rows(lines, source, **reading(args), known=getattr(model, "columns_", ()))
-    names, columns, notes, texts = next(rows)
+    names, known, notes, texts = next(rows)
     clock = len(names) == 1
     names = [CLOCK] * clock + names
-    new = not hasattr(model, "names_")
-    if new:
+    if not hasattr(model, "names_"):
         model.categories = texts or None
+        model.begin(np.zeros((1, len(names) - 1)), np.zeros(1))
+        model.names_, model.columns_, model.notes_ = names, known, notes
     elif (names, texts) != (model.names_, model.categories or []):
         raise ValueError(f"{source} has other columns than {args.save}: {few(names)}")
-    if new:
-        model.begin(np.zeros((1, len(names) - 1)), np.zeros(1))
-        model.names_, model.columns_, model.notes_ = names, columns, notes
     piped = args.table == "-"
     rows = (np.r_[[n] * clock, row] for n, row in enumerate(rows, model.seen_ * piped))
     digest = model.digest_ if piped else 0
@@ -326,23 +331,15 @@ def follow_rows(model, args):
                          "has seen: give the whole table, or new rows on standard input")
     with opened_lines(None if args.predict else args.out, model.seen_) as out:
         for row in rows:
-            follow_row(model, row, source, out)
+            try:
+                model.take(row)
+            except ValueError as err:
+                raise ValueError(f"{source}, row {model.seen_}: {err}") from None
+            if out and model.forecasts_:                 # of a batch
+                out.write("".join(map(csv_line, model.forecasts_)))
+                out.flush()
             if args.save:
                 model.save(args.save)
-
-
-def follow_row(model, row, source, out):
-    """Learns from a row (d+1,), and writes its line, or the lines of its batch, to `out`.
-
-    source: the table's name in errors.
-    """
-    try:
-        model.take(row)
-    except ValueError as err:
-        raise ValueError(f"{source}, row {model.seen_}: {err}") from None
-    if out and model.forecasts_:
-        out.writelines(",".join(map(str, line)) + "\n" for line in model.forecasts_)
-        out.flush()
 
 
 def opened_lines(path, seen):
@@ -379,13 +376,10 @@ def changed(args, remedy):
     """Returns a copy of args with a remedy (see Refused) applied."""
     new = argparse.Namespace(**vars(args))
     for name, value in remedy.items():
-        old = getattr(new, name, None)
-        if name in ("drop", "categories", "na"):
-            parts = io.StringIO()
-            csv.writer(parts, lineterminator="").writerow(value)
-            value = ",".join(filter(None, [old, parts.getvalue()]))
+        if isinstance(value, list):
+            value = (getattr(new, name, None) or []) + value
         if value:
-            setattr(new, name, old + value if isinstance(old, list) else value)
+            setattr(new, name, value)
     return new
 
 
@@ -401,8 +395,8 @@ def remedied(model, args, first, deep=4):
             rows_for(model, new) if new.model else read_all(new)
             return new
         except Refused as err:
-            more = err.remedies[:deep * ("verb" not in remedy)]
-            new = remedied(model, new, [*more, []][0], deep - 1)
+            further = deep and "verb" not in remedy
+            new = further and remedied(model, new, err.remedies[0], deep - 1)
             if new:
                 return new
         except ValueError:
@@ -429,15 +423,19 @@ def options_text(old, new):
     typed = ["of a series follow"] * (new.verb != old.verb)
     for name in ("skip", "decimal", "na", "target", "categories", "drop"):
         value = getattr(new, name)
-        if value != getattr(old, name):
-            typed.append(shlex.quote(f"--na={value}") if name == "na"
-                         else f"--{name} {shlex.quote(str(value))}")
-    said = [" ".join(typed)] * bool(typed)
+        if value == getattr(old, name):
+            continue
+        if isinstance(value, list):
+            text = io.StringIO()
+            csv.writer(text, lineterminator="").writerow(value)
+            value = text.getvalue()
+        typed.append(shlex.quote(f"--na={value}") if name == "na"
+                     else f"--{name} {shlex.quote(str(value))}")
     lines = [str(n) for _, n in getattr(new, "apart", ())]
-    said += [f"begin line {few(lines)} with #, as no row"] * bool(lines)
     codes = [line for _, line in getattr(new, "mended", ())]
-    said += [f"in pandas {'; '.join(codes)}"] * bool(codes)
-    return " and ".join(said)
+    said = [" ".join(typed), lines and f"begin line {few(lines)} with #, as no row",
+            codes and f"in pandas {'; '.join(codes)}"]
+    return " and ".join(filter(None, said))
 
 
 # --- the program ---------------------------------------------------------------------------------
@@ -471,15 +469,6 @@ def printable(text):
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
-def resumed(model, path):
-    """Loads the model saved at path, to go on; ValueError unless its parameters are `model`'s."""
-    known = type(model).load(path)
-    if known.get_params() != model.get_params() | dict(categories=known.categories):
-        raise ValueError(f"{path} was made with {known.get_params()}: a certificate is for one "
-                         "choice, made before the stream")
-    return known
-
-
 def work(args):
     """Does what the options ask for: reads, learns, writes files, prints."""
     check_options(args)
@@ -506,7 +495,12 @@ def learn_and_tell(kind, model, args, draw):
     data, X_new = (), None
     if streams and not args.model:
         if args.save and os.path.exists(args.save):
-            model = resumed(model, args.save)
+            asked = model.get_params()
+            model = kind.load(args.save)
+            known = model.get_params()
+            if known != asked | dict(categories=model.categories):
+                raise ValueError(f"{args.save} was made with {known}: a certificate is for one "
+                                 "choice, made before the stream")
         try:
             follow_rows(model, args)
         except (ValueError, KeyboardInterrupt):

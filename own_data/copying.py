@@ -28,17 +28,18 @@ LONG = 300
 def names_in(code):
     """Returns all global names and attributes (.name) in a code object, nested functions included.
     """
-    names = {one.argval for one in dis.get_instructions(code)
-             if "GLOBAL" in one.opname or one.opname == "LOAD_NAME"}
-    names |= {f".{one.argval}" for one in dis.get_instructions(code)
-              if one.opname in ("LOAD_ATTR", "LOAD_METHOD")}
+    names = set()
+    for one in dis.get_instructions(code):
+        if "GLOBAL" in one.opname or one.opname == "LOAD_NAME":
+            names.add(one.argval)
+        elif one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            names.add(f".{one.argval}")
     inner = [part for part in code.co_consts if isinstance(part, type(code))]
     return names.union(*map(names_in, inner))
 
 
 def unguarded(text):
     """Returns a function's source without calls of GUARDS, and comparing kernels by name."""
-    text = text.removeprefix("@in_doubles\n")
     text = re.sub(r"\bkernel is ([\w.]+)", r"kernel.__name__ == \1.__name__", text)
     text = re.sub(r"\b(?:as_float\(|real_array\([^,()]+, )(\w+)\)", r"\1", text)
     return re.sub(r"(?m)^ +(.+) = \1\n", "", text)
@@ -66,8 +67,7 @@ def definitions(room, short=False):
                 node.names = [alias]
                 taken[alias.asname or alias.name] = source if source in ROOMS else ast.unparse(node)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
-            first, *_ = getattr(node, "decorator_list", None) or [node]
-            start, end = first.lineno - 1, node.end_lineno
+            start, end = node.lineno - 1, node.end_lineno                   # no decorators
             constant = isinstance(node, ast.Assign)
             while constant and lines[start - 1].startswith("#"):
                 start -= 1                                               # a comment above it

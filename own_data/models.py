@@ -1,7 +1,9 @@
 """What the models of a table share: parameters, scikit-learn's conventions, files, wording."""
 import contextlib
+import csv
 import hashlib
 import io
+import itertools
 import json
 import os
 import secrets
@@ -12,6 +14,7 @@ import warnings
 from dataclasses import field, fields
 from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -23,8 +26,9 @@ from pacgp_ref import (FitWarning, __version__, check_array, check_choice, check
 from beyond import kernels, rounding, stream
 from own_data import scale
 
-FORMAT = 7                     # of saved models: what has another must be made again
-SAVED = {                      # name -> NamedTuple that a saved model may be made of
+FORMAT = 8                     # of saved models: what has another must be made again
+SAVED = {                      # name -> NamedTuple, or tuple, that a saved model may be made of
+    "builtins.tuple": lambda *values: values} | {
     f"{kind.__module__}.{kind.__name__}": kind
     for module in (pacgp_ref, predictive, online, rounding, stream, scale)
     for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, tuple)}
@@ -35,8 +39,8 @@ SAVED = {                      # name -> NamedTuple that a saved model may be ma
 def option(default, help, **rule):
     """Declares a parameter of a Model: keyword, program option, JSON entry and saved value in one.
 
-    rule: choices, or a function that lists them; the `least` of an int; the `most` of a float (all
-    are above 0); nargs="+" or several=True if several may be given.
+    rule: choices, a function that lists them; the `least` of an int; the `most` of a float (all are
+    above 0); nargs if a list may be given, for the program "+", or None for a text "A,B".
     """
     return field(default=default, metadata=dict(help=help, **rule))
 
@@ -44,12 +48,7 @@ def option(default, help, **rule):
 def categories():
     """Declares the parameter `categories`, which all Models have."""
     return option(None, "A,B: input columns of categories, names or numbers; each becomes "
-                        "indicators of the levels of the rows that train", several=True)
-
-
-def listed(choices):
-    """Returns the choices of an option; if they are a function, what it returns."""
-    return choices() if callable(choices) else choices
+                        "indicators of the levels of the rows that train", nargs=None)
 
 
 def kernel_names():
@@ -67,21 +66,17 @@ def checked(parameter, value):
     name, rule = parameter.name, parameter.metadata
     if value is None and parameter.default is None:
         return None
-    if "several" in rule and np.ndim(value) == 1:
-        return [one if isinstance(one, str) else check_count(name, one, 0) for one in value]
-    if "nargs" in rule and np.ndim(value) == 1 and len(value):
+    if "nargs" in rule and np.ndim(value) == 1 and (len(value) or parameter.type is str):
         return [checked(parameter, one) for one in value]
     if "choices" in rule:
-        return check_choice(name, value, listed(rule["choices"]))
+        return check_choice(name, value, rule["choices"]())
     if parameter.type is bool:
         return check_flag(name, value)
     if parameter.type is int:
         return check_count(name, value, rule.get("least", 1))
     if parameter.type is float:
         return check_scalar(name, value, 0, rule.get("most", np.inf))
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be a text, got {value!r}")
-    return value
+    return value if isinstance(value, str) else check_count(name, value, 0)       # of a column
 
 
 def known_kind(name, default):
@@ -149,14 +144,14 @@ class Model:
         return {one.name: checked(one, getattr(self, one.name)) for one in fields(self)}
 
     def remember(self, X, y):
-        """Starts a fit; returns the parameters as a dict, X (n, d) and y (n,), all checked.
+        """Starts a fit; returns the parameters as a namespace, X (n, d) and y (n,), all checked.
 
         First deletes what an earlier fit has learnt, so that a failed fit leaves no old answers.
         Keeps width and names.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        asked = self.checked()
+        asked = SimpleNamespace(**self.checked())
         if y is None:
             raise ValueError("fit requires y to be passed, but the target y is None")
         names = column_names(X)
@@ -199,15 +194,7 @@ class Model:
 
     def category_columns(self):
         """Indices of the inputs that are categories; ValueError if one is no input."""
-        names = self.names_[:-1]
-        asked = self.categories or []
-        found = []
-        for one in asked.split(",") if isinstance(asked, str) else asked:
-            number = names.index(one) if one in names else int(one) if str(one).isdecimal() else -1
-            if not 0 <= number < len(names):
-                raise ValueError(f"categories: {one!r} is no input; the inputs are {few(names)}")
-            found.append(number)
-        return found
+        return columns(self.names_[:-1], "categories", self.categories)
 
     def table(self, X, y):
         """Returns X (n, d), y (n,) as float arrays; ValueError as in `inputs`, or if y is unusable.
@@ -236,9 +223,10 @@ class Model:
             warnings.warn("R^2 of one row is not defined",
                           known_kind("UndefinedMetricWarning", FitWarning), stacklevel=2)
             return np.nan
+        mean = self.predict(X)
         if np.all(y == y[0]):
-            return float(np.all(y == self.predict(X)))
-        return float(1 - np.sum((y - self.predict(X)) ** 2) / np.sum((y - np.mean(y)) ** 2))
+            return float(np.all(y == mean))
+        return float(1 - np.sum((y - mean) ** 2) / np.sum((y - np.mean(y)) ** 2))
 
     def draw(self, ax, X, y):
         """Draws actual against predicted targets, with the ends of their intervals."""
@@ -265,7 +253,7 @@ class Model:
         about = dict(format=FORMAT, version=__version__, kind=type(self).__name__,
                      learnt=packed(vars(self), arrays))
         archive = io.BytesIO()
-        np.savez(archive, np.frombuffer(json.dumps(about).encode(), np.uint8), *arrays)
+        np.savez(archive, json.dumps(about), *arrays)
         write_file(path, archive.getvalue())
 
     @classmethod
@@ -274,12 +262,12 @@ class Model:
         with open(path, "rb") as raw:
             try:
                 with np.load(raw, allow_pickle=False) as file:
-                    about, *arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
-                about = json.loads(about.tobytes())
+                    about, *arrays = file.values()
+                about = json.loads(str(about), object_hook=partial(unpacked, arrays=arrays))
                 if (about["format"], about["kind"]) != (FORMAT, cls.__name__):
                     raise ValueError(f"it has format {about['format']}, {about['kind']}")
                 model = cls()
-                vars(model).update(unpacked(about["learnt"], arrays))
+                vars(model).update(about["learnt"])
                 model.usable()
                 return model
             except Exception as err:                     # a broken archive raises many kinds
@@ -360,7 +348,7 @@ def write_file(path, data=None):
             with open(path, "wb") as file:
                 file.write(data)
         return
-    target = os.path.realpath(path) if os.path.islink(path) else path
+    target = os.path.realpath(path)
     part = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
     mode = stat.S_IMODE(there.st_mode) if there else 0o666
     try:
@@ -387,42 +375,53 @@ def packed(value, arrays):
     Its arrays are appended to the list `arrays`.
     """
     again = partial(packed, arrays=arrays)
-    if isinstance(value, np.ndarray):
-        arrays.append(value.astype(str) if value.dtype == object else value)
-        return {"array": len(arrays) - 1}
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, dict):
-        return {"dict": {name: again(one) for name, one in value.items()}}
+        return {name: again(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [*map(again, value)]
     if isinstance(value, tuple):
         kind = type(value)
         return {f"{kind.__module__}.{kind.__name__}": [*map(again, value)]}
-    if isinstance(value, list):
-        return [*map(again, value)]
-    return {"kernel": kernel_name(value)} if callable(value) else value
+    if isinstance(value, np.ndarray):
+        arrays.append(value.astype(str) if value.dtype == object else value)
+        return {".array": [len(arrays) - 1]}
+    if callable(value):
+        return {".kernel": [kernel_name(value)]}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def unpacked(part, arrays):
-    """The inverse of `packed`."""
-    again = partial(unpacked, arrays=arrays)
-    if isinstance(part, list):
-        return [*map(again, part)]
-    if not isinstance(part, dict):
-        return part
-    (kind, inside), = part.items()
-    if kind == "array":
-        return arrays[inside]
-    if kind == "kernel":
-        return kernel_named(inside)
-    if kind == "dict":
-        return {name: again(one) for name, one in inside.items()}
-    values = map(again, inside)
-    return tuple(values) if kind == "builtins.tuple" else SAVED[kind](*values)
+    """What `packed` has made a dict of, or a part of: object_hook of json.loads."""
+    makers = SAVED | {".array": arrays.__getitem__, ".kernel": kernel_named}
+    for kind in part.keys() & makers:
+        return makers[kind](*part[kind])
+    return part
 
 
 def kernel_name(kernel):
     """The name in KERNELS of a kernel function."""
     return next(name for name, row in kernels.KERNELS.items() if row.function is kernel)
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+def listed(text):
+    """Splits an option's text at commas and line ends outside quotes; returns a list."""
+    return [*itertools.chain.from_iterable(csv.reader(io.StringIO(text, newline="")))]
+
+
+def columns(names, option, asked):
+    """Returns the indices of the columns that an option asks for; ValueError names the option.
+
+    asked: a list of names or numbers from 0, or a text that `listed` splits; None for no columns.
+    """
+    found = []
+    for one in listed(asked) if isinstance(asked, str) else asked or []:
+        number = names.index(one) if one in names else int(one) if str(one).isdecimal() else -1
+        if not 0 <= number < len(names):
+            raise ValueError(f"{option} {one!r} is no column; the columns are {few(names)}")
+        found.append(number)
+    return found
 
 
 # --- numbers and words ---------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class PredictiveGP(Model):
     methods: str = option(
         None, f"A,B of {', '.join(METHODS)}; default: PPGPR-MFD and exact, above {EXACT_ROWS} "
               f"training rows SVGP; below {FEW} validation rows exact, isotropic (exact with one "
-              "lengthscale) and constant", several=True)
+              "lengthscale) and constant", nargs=None)
     inducing: int = option(None, "inducing inputs; default: a 20th of the training rows, 10 to 100")
     kernel: str = option(None, "default: the likelier of SE and Matern", choices=kernel_names)
     epochs: int = option(None, "default: 400, fewer for large tables")
@@ -49,15 +49,13 @@ class PredictiveGP(Model):
         over: not used; show: called with (epochs, objective)
         """
         asked, X, y = self.remember(X, y)
-        asked = SimpleNamespace(**asked)
         texts = self.category_columns()
         rises, falls = directions(np.delete(X, texts, axis=1))
         series = bool(np.any(rises != falls))
         train, val, test = three_parts(X, y, series, asked.seed)
-        table = X, y
-        X = indicators(X, levels_of(X[train], texts))
-        scale = scale_of(X[train], y[train])
-        X_s, y_s = scaled(X, y, scale)
+        with_levels = indicators(X, levels_of(X[train], texts))
+        scale = scale_of(with_levels[train], y[train])
+        X_s, y_s = scaled(with_levels, y, scale)
         methods = asked.methods
         folds = not methods and len(val) < FEW and not series
         if not methods:
@@ -77,27 +75,24 @@ class PredictiveGP(Model):
             return fit(X, y, method, callback=show, **how)
         methods = methods.split(",") if isinstance(methods, str) else methods
         fits = {method: trained(method, X_s[train], y_s[train]) for method in methods}
-        candidates = {**fits}
-        fits.pop("constant", None)
-        fits["constant"] = None                          # the last line
-        chooses = np.sort(np.r_[train, val]) if folds else val
+        fits |= dict(constant=None)
         if folds:
+            chooses = np.sort(np.r_[train, val])
             forecasts = {method: by_folds(partial(trained, method), X_s[chooses], y_s[chooses],
                                           asked.seed) for method in fits}
-            best = lowest_nll(forecasts, y_s[chooses])
         else:
+            chooses = val
             forecasts = {method: density(one, X_s[val]) for method, one in fits.items()}
-            best = chosen_method(candidates, X_s[val], y_s[val])
+        best = lowest_nll({method: forecasts[method] for method in methods}, y_s[chooses])
         factors = {method: widened(y_s[chooses], *one) for method, one in forecasts.items()}
         found = {method: score(y_s[test], *density(one, X_s[test]), scale.unit, factors[method])
                  for method, one in fits.items()}
         held = np.sort(np.r_[val, test])
         mean, _ = density(fits[best], X_s[held])
-        self.facts_ = vars(asked) | dependence(*table, y_s[held] - mean) | dict(
-            best=best, kernel=kernel_name(fits[methods[0]].kernel), scores=found, series=series,
+        self.facts_ = vars(asked) | dependence(X, y, y_s[held] - mean) | dict(
+            best=best, kernel=kernel_name(settings["kernel"]), scores=found, series=series,
             factor=factors[best], folds=FOLDS * folds, train=len(train), validate=len(val),
             test=len(test))
-        X, y = table
         self.levels_ = levels_of(X, texts)
         X = indicators(X, self.levels_)
         self.scale_ = scale_of(X, y)
@@ -121,7 +116,26 @@ class PredictiveGP(Model):
 
     def text(self):
         """Returns the scores as text: the answer, a table, the conditions."""
-        return scores_text(self.names_, self.facts_)
+        facts = SimpleNamespace(**self.facts_)
+        best, constant = facts.scores[facts.best], facts.scores["constant"]
+        answer = [f"{facts.best} predicts {self.names_[-1]} with RMSE {best['RMSE']:.4g} on "
+                  f"{facts.test} rows held out, where a constant has {constant['RMSE']:.4g}. Its "
+                  f"95 % intervals hold {100 * best['inside']:.0f} % of them."]
+        table = [f"{'':<14}{'NLL':>8}{'RMSE':>10}"]
+        vague = []
+        for method, one in facts.scores.items():
+            table.append(f"{method:<14}{one['NLL']:8.2f}{one['RMSE']:10.4g}")
+            if method != "constant" and one["NLL"] > constant["NLL"] - 0.01:
+                vague.append(method)
+        if vague:
+            answer.append(f"No better than a constant's density: {', '.join(vague)}.")
+        answer += dependence_text(self.facts_, self.names_, TOGETHER)
+        how = "the last are held out" if facts.series else "drawn at random"
+        return paragraphs(" ".join(answer), table, [
+            f"{facts.train} rows trained each, {how}; kernel {facts.kernel}. Then {facts.best} was "
+            "trained on all.",
+            f"Folds of {facts.train + facts.validate} rows chose, and set the width of the "
+            "intervals." * bool(facts.folds)])
 
 
 def three_parts(X, y, series, seed):
@@ -156,7 +170,7 @@ def begin(X, y, asked):
     The periodic kernel has its own start. asked: the parameters of a PredictiveGP.
     """
     if asked.kernel == "periodic":
-        return dict(kernel=asked.kernel)
+        return dict(kernel=kernel_named(asked.kernel))
     rows = np.random.default_rng(asked.seed).permutation(len(y))[:START_ROWS]
     found, _ = trained_part(X[rows], y[rows], kernel=kernel_named(asked.kernel))
     x, kernel, ard = end_of(found, {})
@@ -204,11 +218,6 @@ def widened(y, mean, var):
     return max(1.96, float(off[k - 1]))
 
 
-def chosen_method(fits, X, y):
-    """The key of the Fit in `fits` that lowest_nll chooses on validation rows X (n, d), y (n,)."""
-    return lowest_nll({method: density(one, X) for method, one in fits.items()}, y)
-
-
 def lowest_nll(forecasts, y):
     """The method with the lowest NLL on held-out targets y (n,).
 
@@ -233,25 +242,3 @@ def score(y, mean, var, unit, factor=1.96):
     inside = np.abs(y - mean) <= factor * np.sqrt(var)
     return dict(NLL=nll(y, mean, var), RMSE=unit * rmse(y, mean), CRPS=unit * crps(y, mean, var),
                 inside=float(np.mean(inside)))
-
-
-def scores_text(names, facts):
-    """Returns the facts_ of a PredictiveGP as text; names: of inputs and target."""
-    found, best, n = facts["scores"], facts["best"], facts["test"]
-    answer = [f"{best} predicts {names[-1]} with RMSE {found[best]['RMSE']:.4g} on {n} rows held "
-              f"out, where a constant has {found['constant']['RMSE']:.4g}. Its 95 % intervals hold "
-              f"{100 * found[best]['inside']:.0f} % of them."]
-    vague = [method for method in found if found[method]["NLL"] > found["constant"]["NLL"] - 0.01]
-    if len(vague) > 1:
-        answer.append(f"No better than a constant's density: {', '.join(vague[:-1])}.")
-    if facts["validate"] < FEW and len(found) > 2 and not facts["folds"]:
-        answer.append(f"Only {facts['validate']} validation rows chose between the methods.")
-    answer += dependence_text(facts, names, TOGETHER)
-    table = [f"{'':<14}{'NLL':>8}{'RMSE':>10}"]
-    table += [f"{method:<14}{one['NLL']:8.2f}{one['RMSE']:10.4g}" for method, one in found.items()]
-    how = "the last are held out" if facts["series"] else "drawn at random"
-    return paragraphs(" ".join(answer), table, [
-        f"{facts['train']} rows trained each, {how}; kernel {facts['kernel']}. Then {best} was "
-        "trained on all.",
-        f"Folds of {facts['train'] + facts['validate']} rows chose, and set the width of the "
-        "intervals." * bool(facts["folds"])])

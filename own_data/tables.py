@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from own_data.models import code_of, few, many
+from own_data.models import code_of, columns, few, many
 
 MISSING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "<na>"}     # cells, in lower case
 PIPE = "standard input"
@@ -104,9 +104,8 @@ def without_comments(lines, skip, comments):
     begun = False
     for n, line in enumerate(lines, 1):
         text = line.strip()
-        if n <= skip:
-            text = ""
-        elif not begun and re.fullmatch("sep=.?", text, re.IGNORECASE):     # Excel's first line
+        excel = not begun and re.fullmatch("sep=.?", text, re.IGNORECASE)       # its first line
+        if n <= skip or excel:
             text = ""
         elif text.startswith(COMMENT) and not EXCEL_ERROR.match(text):
             comments.append(text[1:])
@@ -131,67 +130,42 @@ def cells_of(lines, mark, source):
     of these lines, read without quotes, has as many cells as the row: then the quote swallowed
     rows.
     """
+    lines, again = itertools.tee(itertools.chain(lines, [END]))
+    reader = csv_rows(lines, mark)
     before = 0
-    taken = []
-    reader = csv_rows(kept(itertools.chain(lines, [END]), taken), mark)
     for cells in reader:
         cells = [cell.strip() for cell in cells]
         if cells == [END]:
             return
         if cells and END in cells[-1]:
             raise ValueError(f"{source}: a quote opens after line {before} and does not close")
+        taken = [*itertools.islice(again, reader.line_num - before)]
         if len(taken) > 1:
             alone = csv_rows(filter(str.strip, taken), mark, csv.QUOTE_NONE)
             if {len(row) for row in alone} == {len(cells)}:
                 raise ValueError(f"{source}: a quote opens in line {before + 1} and closes in line "
                                  f"{reader.line_num}, with whole rows between them")
-        taken.clear()
         before = reader.line_num
         if len(cells) > 1 or any(cells):
             yield before, cells
 
 
-def kept(lines, taken):
-    """Yields the lines, and appends each to the list `taken`."""
-    for line in lines:
-        taken.append(line)
-        yield line
-
-
-def number_reader(decimal=".", na="", name=""):
-    """Returns a function that reads a cell: its value, NaN if it is missing, None if no number.
-
-    na: more cells that mean missing, separated by commas; a number stands for all equal to it, and
-    NAME=CELL is for the column of that name alone. name: of this column.
-    """
-    marks = [mark.removeprefix(f"{name}=") for mark in listed(na)]
-    values = {as_number(mark) for mark in marks}
-
-    def number(cell):
-        if cell.lower() in MISSING or cell in marks:
-            return math.nan
-        text = cell.translate(SWAP) if decimal == "," else cell
-        try:
-            value = float(text.replace("_", "no"))
-        except ValueError:
-            return None
-        if math.isinf(value):
-            return None
-        return math.nan if value in values else value
-    return number
+def number(cell, decimal="."):
+    """Returns a cell's value: NaN if it is missing, None if it is no number."""
+    if cell.lower() in MISSING:
+        return math.nan
+    text = cell.translate(SWAP) if decimal == "," else cell
+    try:
+        value = float(text.replace("_", "no"))
+    except ValueError:
+        return None
+    return None if math.isinf(value) else value
 
 
 def as_number(cell):
-    """Returns a cell's value, read with either decimal mark; NaN if it is missing, None if a text.
-    """
-    value = number_reader(".")(cell)
-    return number_reader(",")(cell) if value is None else value
-
-
-def listed(text):
-    """Splits an option's text at commas and line ends outside quotes; returns a list."""
-    rows = csv.reader(io.StringIO(text or "", newline=""))
-    return [*itertools.chain.from_iterable(rows)]
+    """Returns a cell's value, as `number` does, with either decimal mark."""
+    value = number(cell)
+    return number(cell, ",") if value is None else value
 
 
 # --- what the first lines say --------------------------------------------------------------------
@@ -203,9 +177,7 @@ def separator(lines, decimal):
     numbers in the last line. A blank stands for several, or for tabs. A comma that is also the
     decimal mark separates only where cells are quoted.
     """
-    marks = ";\t|, "
-    if decimal == ",":
-        marks = ";\t| " + "," * ('"' in lines[-1])
+    marks = [mark for mark in ";\t|, " if mark != decimal or '"' in lines[-1]]
 
     def merit(mark):
         first, *_, last = [*csv_rows(lines * 2, mark)]
@@ -254,7 +226,7 @@ def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
     begun = [*itertools.islice(ahead, 1)]
     if not begun:
         raise ValueError(f"{source} has no rows")
-    waits = not (known or live) or not is_row(begun, decimal, known)
+    waits = not live or not is_row(begun, decimal, known)
     begun += itertools.islice(ahead, int(waits))
     mark = separator(begun, decimal)
     rows = cells_of(lines, mark, source)
@@ -342,13 +314,13 @@ def numbers_columns(first, second):
 def counts(cells):
     """Whether the cells that are not empty are 0, 1, 2 or 1, 2, 3, ..."""
     cells = [*filter(None, cells)]
-    d = len(cells)
-    return cells in ([*map(str, range(d))], [*map(str, range(1, d + 1))])
+    numbers = [*map(str, range(len(cells) + 1))]
+    return cells in (numbers[:-1], numbers[1:])
 
 
 # --- rows of numbers -----------------------------------------------------------------------------
 
-def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", na="", skip=0,
+def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", na=(), skip=0,
               known=(), wanted=(), target=True, mended=()):
     """Yields a head, then each row as an array of numbers (columns,), NaN where a cell is missing.
 
@@ -370,11 +342,14 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
     if target and used[-1] in codes:
         raise ValueError(f"{names[used[-1]]} is the target, a number: --target chooses another")
     yield [names[i] for i in used], known, notes, [k for k, i in enumerate(used) if i in codes]
-    readers = [number_reader(decimal, na, name) for name in names]
     zeros = {name for name, _ in mended}
+    marks = [[mark.removeprefix(f"{name}=") for mark in na or []] for name in names]
+    gone = [{*texts, *map(as_number, texts)} - {None} for texts in marks]
 
     def value(cells, i):
-        found = readers[i](cells[i])
+        found = number(cells[i], decimal)
+        if gone[i] & {cells[i], found}:
+            return math.nan
         if found is None and names[i] in zeros:
             return 0.0
         return code_of(cells[i]) if found is None and i in codes else found
@@ -450,7 +425,7 @@ def kind_of(cells, decimal, there):
                 datetime.strptime(cell, form)
             part = "hour" if form in CLOCKS else "dayofyear"
             return "date", f"{{0}} = pd.to_datetime({{0}}, format={form!r}).dt.{part}", ""
-    if all(re.fullmatch(r"\W+", cell) for cell in cells):
+    if re.fullmatch(r"\W+", "".join(cells)):
         return "symbol", "", ""
     for mark in sorted(UNITS, key=decimal.__ne__):
         parts = [UNITS[mark].fullmatch(cell) for cell in cells]
@@ -462,8 +437,8 @@ def kind_of(cells, decimal, there):
             code += ".str.replace(',', '.')" * (mark == ",")
             return "unit", f"{{0}} = pd.to_numeric({{0}}.str.strip(){code})", "" if apart else mark
     different = {*cells}
-    words = not any(map(str.isdigit, "".join(different))) and len(different) <= FEW
-    if words and 2 * len(cells) < there:
+    numbered = re.search(r"\d", "".join(cells))
+    if not numbered and len(different) <= FEW and 2 * len(cells) < there:
         return "word", "", ""
     return "id" if len(different) > max(20, there / 2) else "text", "", ""
 
@@ -473,30 +448,28 @@ def typed(names, numbers):
     return [names[i] if names[i].isidentifier() or str(i) in names else str(i) for i in numbers]
 
 
-def read_table(lines, source, choose, keep_gaps=False, **reading):
-    """Reads lines into a Table; counts rows with a missing cell and omits them unless keep_gaps.
+def read_table(lines, source, choose, **reading):
+    """Reads lines into a Table; counts rows with a missing cell and omits them.
 
     reading: other arguments of read_rows.
     """
     (names, known, notes, categories), *rows = read_rows(lines, source, choose, **reading)
-    values = np.array(rows).reshape(len(rows), len(names))
+    if not rows:
+        raise ValueError(f"{source} has no rows below its header")
+    values = np.array(rows)
     complete = ~np.isnan(values).any(1)
-    if not keep_gaps:
-        numbers = np.delete(np.arange(len(names)), categories)
-        notes = notes + [*likely_codes([names[i] for i in numbers], values[:, numbers])]
-        by_column = np.isnan(values).sum(0)
-        most = [i for i in np.argsort(-by_column, kind="stable")[:5] if by_column[i]]
-        gaps = f"most gaps: {few([f'{names[i]} {by_column[i]}' for i in most])}"
-        if not len(rows):
-            raise ValueError(f"{source} has no rows below its header")
-        if complete.sum() < 4 and not complete.all():
-            worst = [known.index(names[i]) for i in most if 2 * by_column[i] > by_column.max()]
-            raise Refused(f"{source} has {many(complete.sum() or 'no', 'complete row')} of "
-                          f"{len(rows)}; {gaps}", [[dict(drop=typed(known, worst))]])
-        if np.mean(complete) < 0.8:
-            notes.append(gaps)
-    return Table(names, values if keep_gaps else values[complete], int(np.sum(~complete)), notes,
-                 categories)
+    numbers = np.delete(np.arange(len(names)), categories)
+    notes = notes + [*likely_codes([names[i] for i in numbers], values[:, numbers])]
+    by_column = np.isnan(values).sum(0)
+    most = [i for i in np.argsort(-by_column, kind="stable")[:5] if by_column[i]]
+    gaps = f"most gaps: {few([f'{names[i]} {by_column[i]}' for i in most])}"
+    if complete.sum() < 4 and not complete.all():
+        worst = [known.index(names[i]) for i in most if 2 * by_column[i] > by_column.max()]
+        raise Refused(f"{source} has {many(complete.sum() or 'no', 'complete row')} of "
+                      f"{len(rows)}; {gaps}", [[dict(drop=typed(known, worst))]])
+    if np.mean(complete) < 0.8:
+        notes.append(gaps)
+    return Table(names, values[complete], int(np.sum(~complete)), notes, categories)
 
 
 def likely_codes(names, values):
@@ -512,15 +485,16 @@ def likely_codes(names, values):
         known = column[~np.isnan(column)]
         whole = np.all(known % 1 == 0)
         for code in (known.min(initial=0), known.max(initial=0)):
-            others = known[known != code]
+            others = np.sort(known[known != code])
             times = len(known) - len(others)
             nines = {*f"{abs(code):.12g}"} <= {*"9."}
-            room = np.ptp(others) if len(others) else 0.0
-            if nines and room:
-                room = max(room / 10, np.diff(np.sort(others)).max())
-            if whole and code > 0 and not nines:
-                continue                                 # a count, or a rank
-            if times > 1 and 0 < room < np.abs(others - code).min():
+            count = whole and code > 0 and not nines     # or a rank
+            if count or times < 2 or len(others) < 2:
+                continue
+            room = np.ptp(others)
+            if nines:
+                room = max(room / 10, np.diff(others).max())
+            if 0 < room < np.abs(others - code).min():
                 option = shlex.quote(f"--na={name}={code:.12g}")
                 yield (f"{name} is {code:.12g} in {times} of {len(column)} rows, far outside the "
                        f"others: if that means missing, {option}")
@@ -528,36 +502,22 @@ def likely_codes(names, values):
 
 # --- columns -------------------------------------------------------------------------------------
 
-def column(names, which, option):
-    """The number of the column `which`, a name or a number from 0; ValueError names the option."""
-    if which in names:
-        return names.index(which)
-    if which.isdecimal() and int(which) < len(names):
-        return int(which)
-    raise ValueError(f"--{option} {which!r} is no column; the columns are {few(names)}")
-
-
-def columns(names, option, text):
-    """Returns the indices of the columns that an option's text lists; errors as in column."""
-    return [column(names, which, option) for which in listed(text)]
-
-
 def chosen(names, unused=(), target=None, inputs=None, drop=None, group=None, least=2):
     """Returns the indices of the columns used: the group, if any, then the inputs, then the target.
 
-    target, inputs, drop, group: texts of the options. By default the target is the last column, and
+    target, inputs, drop, group: the options. By default the target is the last column, and
     the inputs are all others but the unused. Refused if fewer than `least` columns are left;
     ValueError if the target is also an input, dropped, or the group.
     """
     numbers = partial(columns, names)
-    group = numbers("group", group)
-    apart = numbers("drop", drop) + group
+    group = numbers("--group", group and [group])
+    apart = numbers("--drop", drop) + group
     left = [i for i in range(len(names)) if i not in apart and i not in unused]
     if len(left) < least:
         raise Refused(f"the table needs inputs and a target; its columns are {few(names)}",
                       [[dict(skip=n) for n in range(1, FEW)], [dict(verb="follow")]])
-    target = (numbers("target", target) or left)[-1]
-    inputs = numbers("inputs", inputs) or [i for i in left if i != target]
+    target = (numbers("--target", target and [target]) or left)[-1]
+    inputs = numbers("--inputs", inputs) or [i for i in left if i != target]
     if target in (*inputs, *apart):
         raise ValueError(f"{names[target]} is the target, and no input: --target chooses another")
     return [*group, *inputs, target]

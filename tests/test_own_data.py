@@ -166,18 +166,16 @@ def test_read(text, typed, names, rows):
     """The names and rows that are used, gaps and comments after the first row counted."""
     text = text.encode().decode("unicode_escape").replace("LONG", "x" * 140_000)
     how = command_line.reading(parser().parse_args(["certify", *typed.split()]))
-    found = tables.read_table(io.StringIO(text), "t", keep_gaps=True, **how)
-    rows = rows.split(";")
-    assert [name.replace(" ", "_") for name in found.names] == names.split()
-    want = [row.split() for row in rows]
-    assert np.array_equal(found.values, np.array(want, float), equal_nan=True)
-    assert found.dropped == sum("nan" in row for row in rows)
-    assert ("1 comment line (# or %) left out" in found.notes) == ("# 3" in text or "# end" in text)
+    (found, _, notes, _), *read = tables.read_rows(io.StringIO(text), "t", **how)
+    assert [name.replace(" ", "_") for name in found] == names.split()
+    want = [row.split() for row in rows.split(";")]
+    assert np.array_equal(read, np.array(want, float), equal_nan=True)
+    assert ("1 comment line (# or %) left out" in notes) == ("# 3" in text or "# end" in text)
 
 
 def test_listed():
     """Line ends separate as commas do, except in quotes."""
-    assert tables.listed('a,b\r\nc\n"d\ne","f,g"') == ["a", "b", "c", "d\ne", "f,g"]
+    assert models.listed('a,b\r\nc\n"d\ne","f,g"') == ["a", "b", "c", "d\ne", "f,g"]
 
 
 def test_gaps():
@@ -649,13 +647,13 @@ def test_scored(series, monkeypatch):
         assert method == "exact" or settings | dict(M=6, batch=200, epochs=3, seed=2) == settings
         return found
     monkeypatch.setattr(score, "fit", fit)
-    choose = Mock(wraps=score.chosen_method)
-    monkeypatch.setattr(score, "chosen_method", choose)
+    choose = Mock(wraps=score.lowest_nll)
+    monkeypatch.setattr(score, "lowest_nll", choose)
     gp = PredictiveGP("SVGP,PPGPR-MFD,exact", epochs=3, inducing=6, seed=2).fit(X, y)
     facts = gp.facts_
     of = scale.scale_of(X[train], y[train])
     X_s, y_s = scale.scaled(X, y, of)
-    assert np.array_equal(choose.call_args.args[2], y_s[val])
+    assert np.array_equal(choose.call_args.args[1], y_s[val])
     losses, factors = {}, {}
     for method in ("SVGP", "PPGPR-MFD", "exact"):
         f, var = J.predict_y(fits[method, len(train)], X_s)
@@ -713,17 +711,18 @@ def test_scored_small(n, d, weight, best, tmp_path):
     assert [*gp.facts_["scores"]] == ["exact", "isotropic", "constant"]
 
 
-def test_scored_choice(monkeypatch):
+def test_scored_choice():
     """The lowest NLL, but the exact GP where that of another is no standard error lower."""
-    monkeypatch.setattr(score, "predict_y", lambda one, X: (one * X, one**2 * X))
     X = np.ones(40)
-    fits = dict(SVGP=-1.0, exact=1.0)
+
+    def best_of(y, **means):
+        return score.lowest_nll({name: (f * X, f**2 * X) for name, f in means.items()}, y)
     for wrong, best in ((0, "exact"), (21, "exact"), (30, "SVGP"), (40, "SVGP")):
         y = np.where(np.arange(40) < wrong, -X, X)
-        assert score.chosen_method(fits, X, y) == best
-        assert wrong < 21 or score.chosen_method(dict(SVGP=-1.0, MAP=1.0), X, y) == "SVGP"
+        assert best_of(y, SVGP=-1.0, exact=1.0) == best
+        assert wrong < 21 or best_of(y, SVGP=-1.0, MAP=1.0) == "SVGP"
     for y, best in ((2.2, "MAP"), (2.9, "SVGP")):       # NLL - ln(2 pi)/2: 1.77, 0.72; 1.70, 1.81
-        assert score.chosen_method(dict(SVGP=5.0, MAP=1.0), X, y * X) == best
+        assert best_of(y * X, SVGP=5.0, MAP=1.0) == best
     assert score.score(X, 1.6 * X, X / 4, 1.0)["inside"] == 1
     errors = np.arange(40.0)[::-1]
     assert [score.widened(errors[:n], 0, X[:n] / 4) for n in (40, 5)] == [76, 78]
@@ -892,12 +891,12 @@ def test_followed_piped(lines):
 
 REFUSED = """
 certify none                                   | No such file
-certify --model m                              | no saved CertifiedGP .*: it has format 7, StreamGP
-follow --model d                               | no saved StreamGP of format 7
-follow --model half                            | no saved StreamGP of format 7
+certify --model m                              | no saved CertifiedGP .*: it has format 8, StreamGP
+follow --model d                               | no saved StreamGP of format 8
+follow --model half                            | no saved StreamGP of format 8
 follow --model w                               | damaged: delta must be
-follow --model z.npz                           | no saved StreamGP of format 7
-follow --model t.csv                           | no saved StreamGP of format 7
+follow --model z.npz                           | no saved StreamGP of format 8
+follow --model t.csv                           | no saved StreamGP of format 8
 certify t.csv --eps 0                          | eps must be above 0
 certify t.csv --delta 2                        | delta must be
 score t.csv --methods no                       | methods must
@@ -1158,7 +1157,7 @@ type(gp)().bound_         | has no bound_: fit comes before
 type(gp)().text()         | fit comes before
 gp.fit(X, None)           | requires y
 gp.fit([["a", 1]], [2])   | texts in column 0, column 1: categories=
-gp.set_params(categories=["c"]).fit(X.view(Frame), y) | 'c' is no input; the inputs are a, b
+gp.set_params(categories=["c"]).fit(X.view(Frame), y) | 'c' is no column; the columns are a, b
 gp.set_params(categories=None).set_params(nothing=1) | nothing is no parameter
 """):
         with raises(ValueError, match=said):
