@@ -1,4 +1,9 @@
-"""Trains a GP on a table of independent rows and certifies it; Reeb et al. 2018, and beyond/."""
+"""Trains a GP on a table of independent rows and certifies it; Reeb et al. 2018, and beyond/.
+
+`facts` are the entries of CertifiedGP.facts_: parameters, claims and how the GP was trained; in
+functions that make text they are attributes of a namespace. `asked` holds the parameters of a
+CertifiedGP as attributes. A claim is what is certified for one eps, a dict with the keys CLAIM.
+"""
 import math
 import warnings
 from dataclasses import dataclass
@@ -62,12 +67,15 @@ class CertifiedGP(Model):
     def fit(self, X, y, groups=None, train=None, over=map, show=None):
         """Trains and certifies the GP; returns this model.
 
-        X (N, d), y (N,): a table whose rows, or groups, are drawn independently
-        groups (N,): labels, equal in rows that belong together; only if `certificate` is held-out
-        train (N,): booleans, True for rows that train and set the scale, in place of a random half;
-            the others certify, and must have had no part in any choice, that of the split included
-        over: map, or a pool's equivalent
-        show: called with (evaluations, objective); returns true to end the training
+            X, y     (N, d), (N,): a table whose rows, or groups, are drawn independently
+            groups   (N,): labels, equal in rows that belong together; only if `certificate` is
+                     held-out
+            train    (N,): booleans, True for rows that train and set the scale, in place of a
+                     random half; the others certify, and must have had no part in any choice,
+                     that of the split included
+            over     map, or a pool's equivalent
+            show     called with (evaluations, objective); returns true to end the training
+        ValueError for bad input.
         """
         asked, X, y = self.remember(X, y)
         needs_held_out = groups is not None or asked.coverage or asked.gibbs
@@ -177,8 +185,12 @@ class CertifiedGP(Model):
 def first_part(X, y, groups, asked, train):
     """Returns the indices of the rows that set the scale and, except with `paper`, train.
 
-    The others certify. asked: the parameters of a CertifiedGP; train: as in fit. ValueError unless
-    each part has two rows, and no group is divided.
+    The others certify; with `paper` they train as well.
+        X, y     (N, d), (N,): all rows
+        groups   (N,): labels, or None
+        asked    its certificate and seed are used
+        train    as in CertifiedGP.fit
+    ValueError unless each part has two rows, and no group is divided.
     """
     if len(y) < 4:
         raise ValueError(f"n_samples = {len(y)} rows are too few: at least 4")
@@ -198,7 +210,11 @@ def first_part(X, y, groups, asked, train):
 
 
 def size_of(asked, N, n):
-    """Returns method, M and evaluations for training on n rows of a table of N rows, a dict."""
+    """Returns a dict of method, M, max_evals, last_evals, to train on n rows of a table of N.
+
+    asked: its certificate, inducing and evals are used; where one of the last two is None, N and n
+    set it. M, the number of inducing inputs, is at most n.
+    """
     many_rows = asked.inducing is not None or N > 1000
     M = min(asked.inducing or 100, n)
     columns = M if many_rows else n / 2
@@ -212,8 +228,12 @@ def size_of(asked, N, n):
 def claim(fit, eps, eps_s, guess, facts, seen):
     """Certifies how often `fit` misses by more than eps; returns a dict with the keys CLAIM.
 
-    eps_s: eps in scaled units; guess: a constant to compare with; facts: certificate, share (of
-    delta), gibbs; seen: the rows that certify, as keywords of held_out.
+        fit     the Fit that was trained
+        eps     in the target's unit, or a fraction of the target
+        eps_s   eps in scaled units
+        guess   a constant to compare with, in scaled units
+        facts   a dict of certificate, share (of delta), gibbs
+        seen    the rows that certify, as keywords of held_out
     """
     fit = fit._replace(eps=eps_s)
     held = held_out(fit, delta=facts["share"], **seen)
@@ -236,7 +256,8 @@ def interval_facts(fit, facts, seen):
         factor      their half-width, in the unit that interval_unit chose
         half_width  their mean half-width over the rows that certify, in the target's unit
         needs       how many rows (or groups) must certify for the intervals to be finite
-    facts: a dict with coverage, share (of delta), by_sd, least, noise, unit; seen: as in claim.
+    fit: the Fit that was trained; facts: a dict with coverage, share (of delta), by_sd, least,
+    noise, unit; seen: as in claim.
     """
     coverage, share = facts["coverage"], facts["share"]
     scores = interval_scores(fit, by_deviation=facts["by_sd"], least=facts["least"], **seen)
@@ -247,7 +268,9 @@ def interval_facts(fit, facts, seen):
 
 
 def half_width(var, facts):
-    """Returns the half-widths (n,) of intervals in the target's unit; var (n,): that of f, scaled.
+    """Returns the half-widths (n,) of intervals, in the target's unit.
+
+    var (n,): variance of f, in scaled units; facts: a dict with factor, unit, by_sd, least, noise.
     """
     unit = np.ones(len(var))
     if facts["by_sd"]:
@@ -264,8 +287,9 @@ def interval_unit(fit, X, trained, y, coverage, delta):
                 hardly wider than constant ones, and at most about twice as wide: the mean of
                 max(sd, mean sd) is at most 2 mean sd
 
-    X (n, d), y (n,): these rows; trained (n,): the targets that the GP was trained on. A full GP
-    predicts each row from the others; a sparse one leaves none out.
+    fit: the Fit; X (n, d), y (n,): these rows; trained (n,): the targets that the GP was trained
+    on; coverage, delta: as in covering_score. A full GP predicts each row from the others; a sparse
+    one leaves none out.
     """
     mean, var = predict(fit, X)
     sd = np.sqrt(var + math.exp(fit.ln_noise))
@@ -292,7 +316,10 @@ def gp_facts(fit):
 # --- the text ------------------------------------------------------------------------------------
 
 def interval_text(name, facts):
-    """Returns a clause that says what the intervals hold; name: of the target."""
+    """Returns a clause that says what the intervals hold.
+
+    name: of the target; facts: as attributes.
+    """
     share = f"{(100 * Decimal(repr(facts.coverage))).normalize():f} %"
     if math.isinf(facts.factor):
         return (f"nothing is said of intervals that hold {share}: that needs {facts.needs} "
@@ -308,6 +335,8 @@ def interval_text(name, facts):
 
 def claim_text(name, facts):
     """Returns a clause on what a miss is, and its bound; with several eps it refers to the table.
+
+    name: of the target; facts: as attributes.
     """
     if len(facts.claims) > 1:
         return (f"the predicted {name} misses by more than eps with probability at most the bound, "
@@ -328,7 +357,10 @@ def claim_text(name, facts):
 
 
 def claim_lines(facts):
-    """Yields the lines of the table: its head, then one per eps."""
+    """Yields the lines of the table of claims: its head, then one per eps.
+
+    facts: as attributes.
+    """
     heads = [one for one in COLUMNS if getattr(facts, one) is not None]
     if heads:
         yield f"{'eps':>12}" + "".join(f"{COLUMNS[one]:>10}" for one in heads)
@@ -339,7 +371,10 @@ def claim_lines(facts):
 
 
 def conditions(facts):
-    """Yields sentences on what the certificate assumes and how the GP was trained."""
+    """Yields sentences on what the certificate assumes and how the GP was trained.
+
+    facts: as attributes.
+    """
     rows = "groups of rows" if facts.grouped else "rows"
     others = f", {facts.trained} other rows trained" * (facts.trained > 0)
     yield (f"{facts.N} {rows} certify{others}. They and new ones must be drawn independently from "

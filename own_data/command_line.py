@@ -1,4 +1,9 @@
-"""The program: trains a model on a table, prints its certificate or scores, and predicts."""
+"""The program: trains a model on a table, prints its certificate or scores, and predicts.
+
+`args` are the options, parsed: a Namespace with an attribute per option, None for one that is not
+given. `model` is a CertifiedGP, a PredictiveGP or a StreamGP. `names` are those of a table's
+columns.
+"""
 import argparse
 import contextlib
 import csv
@@ -61,7 +66,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(text):
-    """Returns a value of --eps as a float, or as the text it is: the last may be the table's path.
+    """Returns a value of --eps, a text, as a float if it is one, or else as it is.
+
+    The last value may be the table's path.
     """
     try:
         return float(text)
@@ -70,7 +77,7 @@ def number(text):
 
 
 def parser():
-    """Builds the parser: a verb's options are its model's parameters and SHARED; copy takes names.
+    """Returns the parser: a verb's options are its model's parameters and SHARED; copy takes names.
 
     An option that is not given is None.
     """
@@ -103,7 +110,10 @@ def parser():
 
 
 def show(step, value):
-    """Prints a line of progress, if stderr is a terminal."""
+    """Prints a line of progress, if stderr is a terminal.
+
+    step: number of steps so far; value: the objective.
+    """
     if sys.stderr.isatty():
         print(f"\r{step} steps, objective {value:.5g}{'':20}\r", end="", file=sys.stderr)
 
@@ -137,7 +147,10 @@ def check_options(args):
 
 
 def check_files(args):
-    """Raises, before anything is computed, if a file cannot be written, or is named twice."""
+    """Checks, before anything is computed, the files that the options name.
+
+    OSError if one cannot be written; ValueError if one is named twice, or --save is no file.
+    """
     paths = {name: getattr(args, name) for name in (*WRITTEN, "table", "predict", "model")}
     if args.out == "-":
         paths["out"] = None
@@ -152,7 +165,7 @@ def check_files(args):
 
 
 def same_file(a, b):
-    """Whether two paths are one file; the path "-" stands for that on standard input."""
+    """Whether the paths a and b are one file; the path "-" stands for that on standard input."""
     a, b = (0 if path == "-" else os.path.realpath(path) for path in (a, b))
     return a == b or os.path.isfile(a) and os.path.isfile(b) and os.path.samefile(a, b)
 
@@ -183,8 +196,10 @@ def new_figure(path):
 def new_rows(args, names, texts, seen=0):
     """Reads the table of --predict; returns its inputs X (n, d), NaN where a cell is missing.
 
-    names: of the inputs, which find their columns; texts: of those that are categories; seen: how
-    many rows came before, needed if the only input is the row number.
+        names   of the inputs, which find their columns
+        texts   names of those that are categories
+        seen    how many rows came before, needed if the only input is the row number
+    ValueError if a column is not there.
     """
     names = [name for name in names if name != CLOCK]
 
@@ -207,7 +222,9 @@ def rows_for(model, args):
 
 
 def predictions(model, X):
-    """Returns predictions at X (n, d): a dict of lists mean, sd, lower, upper; NaN where X has NaN.
+    """Returns predictions at X (n, d): a dict of lists mean, sd, lower, upper.
+
+    They are NaN where X has NaN. model: a trained one.
     """
     complete = ~np.isnan(X).any(1)
     values = np.full((4, len(X)), np.nan)
@@ -217,12 +234,15 @@ def predictions(model, X):
 
 
 def csv_line(values):
-    """Returns numbers or names as a line of CSV."""
+    """Returns a list of numbers or names as a line of CSV."""
     return ",".join(map(str, values)) + "\n"
 
 
 def write_predictions(found, path):
-    """Writes a dict of lists as CSV to path, or to standard output if there is none."""
+    """Writes predictions as CSV to the file at path, or to standard output if path is None.
+
+    found: a dict, name of a column -> list of its numbers.
+    """
     text = "".join(map(csv_line, [found, *zip(*found.values())]))
     if path:
         write_file(path, text.encode())
@@ -262,7 +282,7 @@ def lines_for(args, path):
 
 
 def reading(args):
-    """Converts the options to keyword arguments of read_rows; returns a dict."""
+    """Returns the options as a dict: the keyword arguments of read_rows."""
     choose = partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
                      group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
     categories = partial(columns, option="--categories", asked=args.categories)
@@ -271,9 +291,11 @@ def reading(args):
 
 
 def read_all(args):
-    """Reads the table and that of --predict.
+    """Reads the table and that of --predict; returns table, more, X_new.
 
-    Returns a Table without the groups, keywords of fit with these, if any, and X of --predict.
+        table   a Table without the groups
+        more    keywords of fit, a dict: the groups, if any
+        X_new   (n, d) of --predict, or None
     """
     table = read_table(*lines_for(args, args.table), **reading(args))
     more = {}
@@ -290,7 +312,8 @@ def read_all(args):
 def learn_table(model, args):
     """Trains the model on the table, after reading that of --predict.
 
-    Returns X, y, and X of --predict or None.
+    Returns X (N, d), y (N,), and X (n, d) of --predict or None. ValueError if the target does not
+    vary.
     """
     table, more, X_new = read_all(args)
     X, y = table.values[:, :-1], table.values[:, -1]
@@ -373,7 +396,7 @@ def opened_lines(path, seen):
 # --- remedies ------------------------------------------------------------------------------------
 
 def changed(args, remedy):
-    """Returns a copy of args with a remedy (see Refused) applied."""
+    """Returns a copy of args with a remedy, a dict as in Refused of tables.py, applied."""
     new = argparse.Namespace(**vars(args))
     for name, value in remedy.items():
         if isinstance(value, list):
@@ -386,8 +409,8 @@ def changed(args, remedy):
 def remedied(model, args, first, deep=4):
     """Returns a copy of args with the first remedy that lets the tables be read, or None.
 
-    If one of the remedies `first` leads to another Refused, the remedies of that are tried with it,
-    and so on, at most `deep` more.
+    first: a list of remedies, as in Refused. If one of them leads to another Refused, the remedies
+    of that are tried with it, and so on, at most `deep` more.
     """
     for remedy in first:
         new = changed(args, remedy)
@@ -405,9 +428,10 @@ def remedied(model, args, first, deep=4):
 
 
 def advice(model, args, refused):
-    """Returns a text with the remedies that help, as tried in memory.
+    """Returns a text with the remedies that help, each of which is tried in memory first.
 
-    It is empty for a stream on standard input.
+    refused: the Refused that reading the table raised. The text is empty for a stream on standard
+    input, and where no remedy helps.
     """
     piped = args.verb == "follow" and args.table == "-"
     found = [remedied(model, args, first) for first in refused.remedies * (not piped)]
@@ -470,7 +494,10 @@ def printable(text):
 
 
 def work(args):
-    """Does what the options ask for: reads, learns, writes files, prints."""
+    """Does what the options ask for: reads, learns, writes files, prints.
+
+    ValueError for options or tables that do not do, with remedies if some help.
+    """
     check_options(args)
     check_files(args)
     kind, _ = KINDS[args.verb]
@@ -528,7 +555,10 @@ def learn_and_tell(kind, model, args, draw):
 
 
 def main(argv=None):
-    """Runs the program. Returns its exit status: 0, 2 after a line on the error, 130 after Ctrl-C.
+    """Runs the program; returns its exit status.
+
+    argv: list of the words of the command line; default: those typed. The status is 0, or 2 after a
+    line on the error, or 130 after Ctrl-C.
     """
     warnings.simplefilter("ignore")
     typed = sys.argv[1:] if argv is None else argv

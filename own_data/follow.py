@@ -44,11 +44,14 @@ class StreamGP(Model):
     categories: str = categories()
 
     def fit(self, X, y):
-        """Learns from rows X (n, d), y (n,) in their order, forgetting all earlier ones."""
+        """Learns from rows X (n, d), y (n,) in their order, forgetting all earlier ones.
+
+        Returns this model.
+        """
         return self.begin(X, y).partial_fit(X, y)
 
     def partial_fit(self, X, y):
-        """Learns from more rows X (n, d), y (n,) in their order.
+        """Learns from more rows X (n, d), y (n,) in their order; returns this model.
 
         forecasts_ lists (row, mean, sd, lower, upper, y, loss, bound) of each row evaluated, as
         forecast before it was learnt; loss and bound are those of the mean.
@@ -64,7 +67,10 @@ class StreamGP(Model):
         return self
 
     def begin(self, X, y):
-        """Forgets all rows; X (n, d), y (n,) only give number and names of columns."""
+        """Forgets all rows; returns this model.
+
+        X (n, d), y (n,) only give number and names of columns.
+        """
         asked, *_ = self.remember(X, y)
         self.asked_ = vars(asked)
         self.rows_ = self.digest_ = 0
@@ -103,7 +109,7 @@ class StreamGP(Model):
     def learn(self, numbers, X, y):
         """Evaluates a batch's forecasts, then learns it; the first, the warm-up, is only learnt.
 
-        numbers (n,): of the rows X (n, d), y (n,); categories in X are indicators.
+        numbers (n,): of the rows X (n, d), y (n,), from 1; categories in X are indicators.
         """
         old = self.learner_
         if old is None:
@@ -166,7 +172,7 @@ class StreamGP(Model):
         return self.origin_[-1] + constant + (X - self.origin_[:-1]) @ slopes
 
     def rmse(self):
-        """The root mean squared error so far of each forecast in FORECASTS, a dict."""
+        """Returns the root mean squared error so far of each forecast in FORECASTS, a dict."""
         return dict(zip(FORECASTS, np.sqrt(self.squares_ / self.learner_.ledger.rows).tolist()))
 
     @property
@@ -203,7 +209,9 @@ class StreamGP(Model):
 
     @property
     def facts_(self):
-        """Parameters, errors and certificates, a dict for JSON; ValueError if no row is evaluated.
+        """Parameters, errors and certificates, a dict for JSON.
+
+        ValueError if no row was evaluated.
         """
         if not self.evaluated():
             raise ValueError(f"{many(self.seen_)}, {self.dropped_} incomplete: the first "
@@ -248,7 +256,7 @@ class StreamGP(Model):
         return bool(getattr(self, "learner_", None) and self.learner_.ledger.rows)
 
     def usable(self):
-        """Raises unless a copy of this loaded state can go on learning."""
+        """Raises an exception unless a copy of this loaded state can go on learning."""
         StreamGP(**self.asked_).checked()
         "".join(getattr(self, "columns_", []))
         d = self.n_features_in_
@@ -263,7 +271,7 @@ class StreamGP(Model):
         super(StreamGP, trial).usable()
 
     def draw(self, ax):
-        """Draws targets, forecasts and intervals of the last rows."""
+        """Draws targets, forecasts and intervals of the last rows; ax: matplotlib axes."""
         row, mean, _, lower, upper, y, *_ = np.transpose(self.drawn_)
         ax.plot(row, y, ".", label="data")
         ax.plot(row, mean, label="forecast")
@@ -276,8 +284,9 @@ class StreamGP(Model):
 def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
     """Returns the Learner that has learnt the warm-up rows X (n, d), y (n,).
 
-    eps: by default the root mean square change of y from row to row; ValueError if it is 0. name:
-    of the target.
+    name: of the target, for the error; eps, delta, inducing, kernel, memory: parameters of a
+    StreamGP. Where eps is None, it is the root mean square change of y from row to row, outliers
+    left out; ValueError if this is 0.
     """
     changes = np.abs(np.diff(y))
     eps = eps or math.sqrt(np.mean(changes[ordinary(changes)] ** 2))

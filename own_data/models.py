@@ -1,4 +1,8 @@
-"""What the models of a table share: parameters, scikit-learn's conventions, files, wording."""
+"""What the models of a table share: parameters, scikit-learn's conventions, files, wording.
+
+A Model is a GP regressor; each of its parameters is a dataclass field, made by `option`. KERNELS is
+that of beyond/kernels.py. Columns are counted from 0.
+"""
 import contextlib
 import csv
 import hashlib
@@ -39,14 +43,21 @@ SAVED = {                      # name -> NamedTuple, or tuple, that a saved mode
 def option(default, help, **rule):
     """Declares a parameter of a Model: keyword, program option, JSON entry and saved value in one.
 
-    rule: choices, a function that lists them; the `least` of an int; the `most` of a float (all are
-    above 0); nargs if a list may be given, for the program "+", or None for a text "A,B".
+        default   the value where none is given, perhaps None
+        help      the text of the program option
+        rule      keywords, of which each may be left out:
+                  choices   a function that lists the values allowed
+                  least     smallest value of an int; by default 1
+                  most      largest value of a float, which must also be above 0
+                  nargs     if a list of values may be given: "+" if the program takes separate
+                            words, None if it takes one text "A,B"
+    Returns a dataclass field. `checked` applies the rule.
     """
     return field(default=default, metadata=dict(help=help, **rule))
 
 
 def categories():
-    """Declares the parameter `categories`, which all Models have."""
+    """Returns the field of the parameter `categories`, which all Models have; see `option`."""
     return option(None, "A,B: input columns of categories, names or numbers; each becomes "
                         "indicators of the levels of the rows that train", nargs=None)
 
@@ -57,12 +68,15 @@ def kernel_names():
 
 
 def kernel_named(name):
-    """The function of the kernel in KERNELS with this name; None for None."""
+    """Returns the kernel function in KERNELS with this name; None for None."""
     return name and kernels.KERNELS[name].function
 
 
 def checked(parameter, value):
-    """Checks and converts `value` by a parameter's rules; ValueError names the parameter."""
+    """Returns `value`, checked and converted by a parameter's rule; ValueError names the parameter.
+
+    parameter: a dataclass field, made by `option`.
+    """
     name, rule = parameter.name, parameter.metadata
     if value is None and parameter.default is None:
         return None
@@ -80,12 +94,15 @@ def checked(parameter, value):
 
 
 def known_kind(name, default):
-    """scikit-learn's exception or warning class of this name if it is loaded, else `default`."""
+    """Returns scikit-learn's exception or warning class of this name, or `default`.
+
+    The latter if scikit-learn's exceptions are not loaded.
+    """
     return getattr(sys.modules.get("sklearn.exceptions"), name, default)
 
 
 def column_names(X):
-    """The column names of a data frame if all are strings, else an empty list."""
+    """Returns the column names of a data frame X if all are strings, else an empty list."""
     names = list(getattr(X, "columns", ()))
     return names if all(isinstance(name, str) for name in names) else []
 
@@ -126,11 +143,14 @@ class Model:
         raise AttributeError(f"{kind} has no {name}")
 
     def get_params(self, deep=True):
-        """The parameters as a dict."""
+        """Returns the parameters as a dict; `deep` has no effect."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def set_params(self, **params):
-        """Sets parameters and returns this model; ValueError for a name that is no parameter."""
+        """Sets parameters, given as keywords, and returns this model.
+
+        ValueError for a name that is no parameter.
+        """
         known = self.get_params()
         for name, value in params.items():
             if name not in known:
@@ -140,14 +160,17 @@ class Model:
         return self
 
     def checked(self):
-        """The parameters as a dict, each checked by its rule; ValueError names a wrong one."""
+        """Returns the parameters as a dict, each checked by its rule.
+
+        ValueError names a wrong one.
+        """
         return {one.name: checked(one, getattr(self, one.name)) for one in fields(self)}
 
     def remember(self, X, y):
         """Starts a fit; returns the parameters as a namespace, X (n, d) and y (n,), all checked.
 
-        First deletes what an earlier fit has learnt, so that a failed fit leaves no old answers.
-        Keeps width and names.
+        X, y: as given to fit. First deletes what an earlier fit has learnt, so that a failed fit
+        leaves no old answers. Keeps the number and names of the columns. ValueError as in `table`.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
@@ -165,9 +188,9 @@ class Model:
         return asked, X, y
 
     def inputs(self, X):
-        """Returns X (n, d) as floats, categories as codes.
+        """Returns X (n, d), an array or data frame, as floats, categories as codes.
 
-        ValueError for another width, other column names, or non-numbers.
+        ValueError for another width than fit had, other column names, or cells that are no numbers.
         """
         d = self.n_features_in_
         raw = np.asarray(X)
@@ -193,11 +216,14 @@ class Model:
         return check_array("X", X, 2)
 
     def category_columns(self):
-        """Indices of the inputs that are categories; ValueError if one is no input."""
+        """Returns the indices of the inputs that are categories; ValueError if one is no input."""
         return columns(self.names_[:-1], "categories", self.categories)
 
     def table(self, X, y):
-        """Returns X (n, d), y (n,) as float arrays; ValueError as in `inputs`, or if y is unusable.
+        """Returns X (n, d), y (n,) as float arrays.
+
+        ValueError as in `inputs`, or if y has another length than X or holds anything but finite
+        numbers.
         """
         X = self.inputs(X)
         if np.asarray(y).ndim == 2:
@@ -206,8 +232,10 @@ class Model:
         return check_data(X, y)
 
     def predict(self, X, return_std=False):
-        """Returns the mean (n,) [y] predicted at X (n, d); with return_std also the standard
-        deviation (n,) [y], the second value of `limits`, which says whether it includes noise.
+        """Returns the mean (n,) [y] predicted at X (n, d); with return_std also the deviation.
+
+        This is a standard deviation (n,) [y], the second value of `limits`, which says whether it
+        includes noise.
         """
         mean, sd, *_ = self.limits(X)
         return (mean, sd) if return_std else mean
@@ -229,7 +257,10 @@ class Model:
         return float(1 - np.sum((y - mean) ** 2) / np.sum((y - np.mean(y)) ** 2))
 
     def draw(self, ax, X, y):
-        """Draws actual against predicted targets, with the ends of their intervals."""
+        """Draws actual against predicted targets, with the ends of their intervals.
+
+        ax: matplotlib axes; X (n, d), y (n,): the rows to draw.
+        """
         X, y = self.table(X, y)
         order = np.argsort(self.predict(X))
         mean, _, *ends = self.limits(X[order])
@@ -247,7 +278,10 @@ class Model:
     # --- files -----------------------------------------------------------------------------------
 
     def save(self, path):
-        """Writes the model to a file for `load`, without pickle; NotFittedError before fit."""
+        """Writes the model to the file at path, for `load`, without pickle.
+
+        NotFittedError before fit.
+        """
         getattr(self, "asked_", None) or self.facts_
         arrays = []
         about = dict(format=FORMAT, version=__version__, kind=type(self).__name__,
@@ -258,7 +292,10 @@ class Model:
 
     @classmethod
     def load(cls, path):
-        """The model that `save` wrote, the same to the last bit; ValueError for any other file."""
+        """Returns the model that `save` wrote to path, the same to the last bit.
+
+        ValueError for any other file.
+        """
         with open(path, "rb") as raw:
             try:
                 with np.load(raw, allow_pickle=False) as file:
@@ -275,7 +312,10 @@ class Model:
                                  f"damaged: {err}") from None
 
     def usable(self):
-        """Raises unless a loaded model has valid parameters, can predict and makes its text."""
+        """Raises an exception unless a loaded model is whole.
+
+        It must have valid parameters, predict, and make its text.
+        """
         self.checked()
         self.limits(np.zeros((1, self.n_features_in_)))
         self.text()
@@ -299,14 +339,17 @@ def code_of(cell):
 
 
 def levels_of(X, numbers):
-    """Returns [index, sorted codes] of each column of X (n, d) with these indices, for levels_."""
+    """Returns the list of pairs [index, sorted codes] for levels_, one per column of categories.
+
+    X (n, d): the rows; numbers: the indices of these columns.
+    """
     return [[i, np.unique(X[:, i])] for i in numbers]
 
 
 def indicators(X, levels):
     """Returns X (n, d) with each column of codes replaced by indicators of its levels, at the end.
 
-    A code that is not among the levels has all indicators 0.
+    levels: from `levels_of`. A code that is not among the levels has all indicators 0.
     """
     if not len(levels):
         return X
@@ -315,7 +358,9 @@ def indicators(X, levels):
 
 
 def check_cells(X, names):
-    """Raises ValueError that names the columns of X (n, d) with texts; NoNumber for other objects.
+    """Raises ValueError if X (n, d) has texts, NoNumber if it has other objects.
+
+    names: of the columns, for the message. Numbers, also as objects, raise nothing.
     """
     texts = []
     for name, column in zip(names, X.T):
@@ -372,7 +417,7 @@ def write_file(path, data=None):
 def packed(value, arrays):
     """Converts `value` for JSON: numbers, texts, lists, dicts, arrays, kernels, NamedTuples.
 
-    Its arrays are appended to the list `arrays`.
+    Its arrays are appended to the list `arrays`; the value returned holds their places there.
     """
     again = partial(packed, arrays=arrays)
     if isinstance(value, dict):
@@ -391,7 +436,10 @@ def packed(value, arrays):
 
 
 def unpacked(part, arrays):
-    """What `packed` has made a dict of, or a part of: object_hook of json.loads."""
+    """Returns the value that `packed` has made the dict `part` of, for object_hook of json.loads.
+
+    arrays: the list that `packed` has filled. Any other dict is returned as it is.
+    """
     makers = SAVED | {".array": arrays.__getitem__, ".kernel": kernel_named}
     for kind in part.keys() & makers:
         return makers[kind](*part[kind])
@@ -399,21 +447,24 @@ def unpacked(part, arrays):
 
 
 def kernel_name(kernel):
-    """The name in KERNELS of a kernel function."""
+    """Returns the name in KERNELS of a kernel function."""
     return next(name for name, row in kernels.KERNELS.items() if row.function is kernel)
 
 
 # --- columns -------------------------------------------------------------------------------------
 
 def listed(text):
-    """Splits an option's text at commas and line ends outside quotes; returns a list."""
+    """Splits an option's text at commas and line ends outside quotes; returns a list of texts."""
     return [*itertools.chain.from_iterable(csv.reader(io.StringIO(text, newline="")))]
 
 
 def columns(names, option, asked):
     """Returns the indices of the columns that an option asks for; ValueError names the option.
 
-    asked: a list of names or numbers from 0, or a text that `listed` splits; None for no columns.
+        names    of all columns
+        option   its name, for the error
+        asked    a list of names or numbers from 0, or a text that `listed` splits; None for no
+                 columns
     """
     found = []
     for one in listed(asked) if isinstance(asked, str) else asked or []:
@@ -427,40 +478,49 @@ def columns(names, option, asked):
 # --- numbers and words ---------------------------------------------------------------------------
 
 def bound_text(bound):
-    """A bound as text with four decimals, rounded up, at most 1."""
+    """Returns a bound as text with four decimals, rounded up, at most 1."""
     return str(Decimal(min(bound, 1)).quantize(Decimal("1e-4"), ROUND_UP))
 
 
 def exact(value):
-    """A number as text, in the digits it was given with."""
+    """Returns a number as text, in the digits it was given with."""
     return repr(value).removesuffix(".0")
 
 
 def rounded_up(value):
-    """A positive number as text with four significant digits, rounded up."""
+    """Returns a positive number as text with four significant digits, rounded up."""
     value = Context(4, ROUND_UP).create_decimal(value)
     return f"{value:{'f' if -9 < value.adjusted() < 12 else 'e'}}"
 
 
 def confidence_percent(delta):
-    """100 (1 - delta) as text, rounded down."""
+    """Returns 100 (1 - delta) as text, rounded down."""
     percent = Context(12, ROUND_DOWN).subtract(100, 100 * Decimal(repr(delta)))
     return f"{percent.normalize():f}"
 
 
 def many(n, thing="row"):
-    """A count in words: 1 row, 2 rows."""
+    """Returns a count in words, such as 1 row, 2 rows.
+
+    n: the number; thing: the noun in the singular.
+    """
     return f"{n} {thing}{'s' * bool(n != 1)}"
 
 
 def few(names, most=20):
-    """Names separated by commas; beyond `most`, the number of the others."""
+    """Returns names as a text, separated by commas; beyond `most`, the number of the others.
+
+    names: a list of texts.
+    """
     more = len(names) - most
     return ", ".join(names[:most]) + f" and {more} others" * (more > 0)
 
 
 def paragraphs(answer, table, conditions):
-    """A text in three parts: answer, table (lines), conditions (sentences, as a list)."""
+    """Returns a text in three parts.
+
+    answer: a text; table: a list of lines; conditions: a list of sentences.
+    """
     fill = partial(textwrap.fill, width=100, break_on_hyphens=False, break_long_words=False)
     listed = [fill(one, initial_indent="- ", subsequent_indent="  ") for one in conditions if one]
     return "\n\n".join(filter(None, [fill(answer), "\n".join(table), "\n".join(listed)]))

@@ -1,4 +1,8 @@
-"""Compares predictive densities on held-out rows of a table; Jankowiak et al. 2020."""
+"""Compares predictive densities on held-out rows of a table; Jankowiak et al. 2020.
+
+`asked` holds the parameters of a PredictiveGP as attributes. The method `constant`, a normal
+density with the target's mean and variance, has None in place of a Fit.
+"""
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +50,7 @@ class PredictiveGP(Model):
         Rows of equal inputs stay together. With fewer than FEW validation rows, cross-validation
         chooses, unless `methods` is given or rows are a series.
 
-        over: not used; show: called with (epochs, objective)
+        over: not used; show: called with (epochs, objective). Returns this model.
         """
         asked, X, y = self.remember(X, y)
         texts = self.category_columns()
@@ -139,10 +143,11 @@ class PredictiveGP(Model):
 
 
 def three_parts(X, y, series, seed):
-    """Indices of the rows that train, validate and test, 15:2:3; J App. C.1.
+    """Returns the indices of the rows that train, validate and test, 15:2:3; J App. C.1.
 
-    Rows of equal inputs are in one part. A series is cut in file order, other tables by draw_part.
-    ValueError for fewer than 6 different inputs.
+    X (N, d), y (N,): all rows. Rows of equal inputs are in one part. If `series`, the parts follow
+    each other in the file, otherwise draw_part draws them, with this seed. ValueError for fewer
+    than 6 different inputs.
     """
     _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
     rank = np.searchsorted(np.sort(first), first[group.ravel()])      # groups in order of the file
@@ -167,7 +172,8 @@ def three_parts(X, y, series, seed):
 def begin(X, y, asked):
     """Trains a full GP on START_ROWS rows; returns its kernel, ard and start for fit, a dict.
 
-    The periodic kernel has its own start. asked: the parameters of a PredictiveGP.
+    X (n, d), y (n,): the training rows, scaled; asked: its kernel and seed are used. The periodic
+    kernel has its own start.
     """
     if asked.kernel == "periodic":
         return dict(kernel=kernel_named(asked.kernel))
@@ -178,7 +184,11 @@ def begin(X, y, asked):
 
 
 def size_of(asked, N):
-    """Returns a dict of M, batch, epochs and seed for fit on N training rows."""
+    """Returns a dict of M, batch, epochs and seed for fit on N training rows.
+
+    asked: its inducing (M), batch, epochs and seed are used; what is None gets the default for N
+    rows. M is at most N.
+    """
     batch = asked.batch or (200 if N <= 20_000 else 1000)
     return dict(
         M=min(asked.inducing or min(max(N // 20, 10), 100), N), batch=batch, seed=asked.seed,
@@ -196,7 +206,8 @@ def density(fit, X):
 def by_folds(trained, X, y, seed):
     """Cross-validates: returns mean, var (n,), predicted for each row by a Fit to the other folds.
 
-    trained: function (X, y) -> Fit; X (n, d), y (n,). Rows of equal inputs are in one fold.
+    trained: a function (X, y) -> Fit; X (n, d), y (n,): the rows; seed: draws the FOLDS folds. Rows
+    of equal inputs are in one fold.
     """
     _, group = np.unique(X, axis=0, return_inverse=True)
     group = group.ravel()
@@ -210,8 +221,9 @@ def by_folds(trained, X, y, seed):
 def widened(y, mean, var):
     """Returns the half-width, in standard deviations, of 95 % intervals for new y; at least 1.96.
 
-    Split conformal: the k-th smallest |y - mean|/sd of held-out rows (n,), k = ceil(0.95 (n + 1)).
-    Below 19 rows it is the largest, and the intervals hold less.
+    y, mean, var (n,): targets of held-out rows and their predictions. Split conformal: the k-th
+    smallest |y - mean|/sd, k = ceil(0.95 (n + 1)). Below 19 rows it is the largest, and the
+    intervals hold less.
     """
     off = np.sort(np.abs(y - mean) / np.sqrt(var))
     k = min(math.ceil(0.95 * (len(y) + 1)), len(y))
@@ -219,10 +231,10 @@ def widened(y, mean, var):
 
 
 def lowest_nll(forecasts, y):
-    """The method with the lowest NLL on held-out targets y (n,).
+    """Returns the method with the lowest NLL on held-out targets y (n,).
 
-    forecasts: method -> (mean, var), (n,) each. `exact` is preferred unless its NLL is higher by
-    more than one standard error of the difference.
+    forecasts: dict of method -> (mean, var), (n,) each. `exact` is preferred unless its NLL is
+    higher by more than one standard error of the difference.
     """
     losses = {}
     for method, (mean, var) in forecasts.items():

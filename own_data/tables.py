@@ -1,4 +1,14 @@
-"""Reads tables of numbers from text files: chooses columns, counts missing cells."""
+"""Reads tables of numbers from text files: chooses columns, counts missing cells.
+
+Arguments of several functions:
+
+    lines     an iterable of the lines of a table
+    source    what messages call the table: a path, or PIPE
+    cells     list of the texts of a row or column
+    names     list of the names of all columns, which are counted from 0
+    decimal   decimal mark of the numbers, "." or ","
+    known     the names in an earlier part of a stream, "" for columns that are not used
+"""
 import codecs
 import contextlib
 import csv
@@ -68,7 +78,10 @@ class Table(NamedTuple):
 # --- lines and cells -----------------------------------------------------------------------------
 
 def as_latin_1(err):
-    """A decoder's error handler: bytes that are not UTF-8 are read as Latin-1."""
+    """A decoder's error handler: bytes that are not UTF-8 are read as Latin-1.
+
+    err: a UnicodeDecodeError. Returns the text of these bytes, and where to go on.
+    """
     return err.object[err.start:err.end].decode("latin-1"), err.end
 
 
@@ -76,9 +89,10 @@ codecs.register_error("latin-1", as_latin_1)
 
 
 def lines_of(path):
-    """Yields the lines of a text file, plain or gzip, as they come; path - is standard input.
+    """Yields the lines of the text file at path, plain or gzip, as they come.
 
-    The text is UTF-8, or else Latin-1. ValueError if the file is not text.
+    The path "-" is standard input. The text is UTF-8, or else Latin-1. ValueError if the file is
+    not text.
     """
     if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed")
@@ -117,7 +131,10 @@ def without_comments(lines, skip, comments):
 
 
 def csv_rows(lines, mark, quoting=csv.QUOTE_MINIMAL):
-    """A csv.reader of the lines; if the mark between cells is a blank, tabs count as blanks."""
+    """Returns a csv.reader of the lines.
+
+    mark: what separates cells; if it is a blank, tabs count as blanks. quoting: of csv.reader.
+    """
     if mark == " ":
         lines = (line.replace("\t", " ").strip() for line in lines)
     return csv.reader(lines, delimiter=mark, skipinitialspace=True, quoting=quoting)
@@ -126,9 +143,9 @@ def csv_rows(lines, mark, quoting=csv.QUOTE_MINIMAL):
 def cells_of(lines, mark, source):
     """Yields (line number, cells) of each row that is not empty; mark: what separates cells.
 
-    A quoted cell may extend over several lines. ValueError if its quote does not close, or if each
-    of these lines, read without quotes, has as many cells as the row: then the quote swallowed
-    rows.
+    A quoted cell may extend over several lines. ValueError, which names the source, if its quote
+    does not close, or if each of these lines, read without quotes, has as many cells as the row:
+    then the quote swallowed rows.
     """
     lines, again = itertools.tee(itertools.chain(lines, [END]))
     reader = csv_rows(lines, mark)
@@ -151,7 +168,10 @@ def cells_of(lines, mark, source):
 
 
 def number(cell, decimal="."):
-    """Returns a cell's value: NaN if it is missing, None if it is no number."""
+    """Returns a cell's value: NaN if it is missing, None if it is no number.
+
+    cell: its text; decimal: decimal mark.
+    """
     if cell.lower() in MISSING:
         return math.nan
     text = cell.translate(SWAP) if decimal == "," else cell
@@ -173,9 +193,9 @@ def as_number(cell):
 def separator(lines, decimal):
     """Guesses what separates cells, from the first one or two lines of a table; returns the mark.
 
-    With it, both lines have equally many cells, give or take one; of such marks, it finds the most
-    numbers in the last line. A blank stands for several, or for tabs. A comma that is also the
-    decimal mark separates only where cells are quoted.
+    lines: a list of these. With the mark, both lines have equally many cells, give or take one; of
+    such marks, it finds the most numbers in the last line. A blank stands for several, or for tabs.
+    A comma that is also the decimal mark separates only where cells are quoted.
     """
     marks = [mark for mark in ";\t|, " if mark != decimal or '"' in lines[-1]]
 
@@ -187,10 +207,12 @@ def separator(lines, decimal):
 
 
 def is_header(first, second):
-    """Whether the first row is a header: its cells are names, that is, texts.
+    """Whether the first row is a header, i.e. names.
 
-    Different whole numbers, such as years, may be among them if some text is above a number, or if
-    they are evenly spaced years and the numbers of the second row are not.
+    first, second: the cells of this row and of the row after it. At least one cell of the first
+    must be a text. Beside texts and empty cells there may be numbers, if
+        either they are different whole numbers, and some text stands above a number,
+        or those of four digits, 1000 to 2999, rise by one step, and those of `second` do not.
     """
     texts = [as_number(cell) is None for cell in first]
     numbers = [cell for cell, text in zip(first, texts) if cell and not text]
@@ -201,10 +223,10 @@ def is_header(first, second):
 
 
 def even_years(cells):
-    """Whether the cells are several years that rise by one step."""
+    """Whether the cells that are years, 1000 to 2999, are several and rise by one step."""
     years = [int(cell) for cell in cells if re.fullmatch("[12][0-9]{3}", cell)]
     steps = {*np.diff(years)}
-    return years and len(steps) == 1 and min(steps) > 0
+    return len(steps) == 1 and bool(min(steps) > 0)
 
 
 def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
@@ -216,8 +238,8 @@ def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
         notes    sentences on what was left out; one on comments may be added after the last row
         rows     iterator of (line number, cells)
 
-    known: the names in an earlier part of a stream, "" where unused. wanted: a first row with all
-    of these names is the header. From PIPE, whose rows arrive later, it waits for at most two.
+    skip: how many lines to leave out first; wanted: a first row with all of these names is the
+    header. From PIPE, whose rows arrive later, it waits for at most two.
     """
     live = source == PIPE
     comments, notes = [], []
@@ -278,8 +300,8 @@ def is_index(cells):
 def is_row(lines, decimal, known):
     """Whether the first line of a table is surely a row, not a header, whatever the line below is.
 
-    It then has numbers alone. If names are known, it has as many cells, and not these names; if
-    not, its cells do not count 0, 1, 2 or 1, 2, 3.
+    lines: a list of this line. It then has numbers alone. If names are known, it has as many cells,
+    and not these names; if not, its cells do not count 0, 1, 2 or 1, 2, 3.
     """
     cells = next(csv_rows(lines, separator(lines, decimal)))
     cells = [cell.strip() for cell in cells]
@@ -291,8 +313,8 @@ def is_row(lines, decimal, known):
 def fitted(names, row):
     """Returns the names, with an empty one added or removed if the row has one cell more or fewer.
 
-    R, the language, gives the column of row names no name, and a separator may end either line. In
-    other cases the names are unchanged.
+    names, row: the cells of the header and of the row below. R, the language, gives the column of
+    row names no name, and a separator may end either line. In other cases the names are unchanged.
     """
     more = len(row) - len(names)
     if more == -1 and not names[-1]:
@@ -305,14 +327,15 @@ def fitted(names, row):
 def numbers_columns(first, second):
     """Whether the first row numbers the columns: 0, 1, 2, ... or 1, 2, 3, ...
 
-    Two whole numbers above two others are taken for a row.
+    first, second: cells of the first two rows. Two whole numbers above two others are taken for a
+    row.
     """
     d = len([*filter(None, first)])
     return counts(first) and (d > 2 or d == 2 and not all(map(str.isdecimal, second)))
 
 
 def counts(cells):
-    """Whether the cells that are not empty are 0, 1, 2 or 1, 2, 3, ..."""
+    """Whether the cells that are not empty are 0, 1, 2, ... or 1, 2, 3, ..."""
     cells = [*filter(None, cells)]
     numbers = [*map(str, range(len(cells) + 1))]
     return cells in (numbers[:-1], numbers[1:])
@@ -329,11 +352,14 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
 
         choose       (names of all columns, indices of the unused) -> indices of those used
         categories   names of all columns -> indices of the categories
+        na           list of more cells that mean missing; a number stands for all equal to it, and
+                     NAME=CELL is for the column of that name alone
         target       whether the last column used is the target
         mended       as in Refused; in these columns, cells that are not numbers become 0
-    decimal, na, skip: the program's options; known, wanted: as in open_table.
+    decimal, skip: the program's options; known, wanted: as in open_table.
 
-    Refused names source, line, column and cell; its remedies are for all rows below.
+    Refused names source, line, column and cell; its remedies are for all rows below. ValueError if
+    the target is a category.
     """
     names, unused, notes, rows = open_table(lines, source, decimal, skip, known, wanted)
     used = choose(names, unused)
@@ -376,9 +402,9 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
 def remedies(source, names, bad, target, decimal, there):
     """Returns the remedies, in the form that Refused describes, for cells that are not numbers.
 
-        bad      index of each column used -> {line: cell} of such cells
+        bad      dict: index of a column used -> {line number: cell} of such cells
         target   index of its column, or False
-        there    index of a column -> how many of its cells are not missing
+        there    dict: index of a column -> how many of its cells are not missing
     """
     good = [i for i in bad if not bad[i] and 2 * there[i] > max(there.values())]
     kinds = {i: kind_of([*bad[i].values()], decimal, there[i]) for i in bad if bad[i]}
@@ -412,12 +438,13 @@ def remedies(source, names, bad, target, decimal, there):
 
 
 def kind_of(cells, decimal, there):
-    """Classifies those cells of a column that are not numbers; returns kind, line, mark.
+    """Classifies the cells of a column that are not numbers; returns kind, line, mark.
 
-        kind   a key of DOES
+        kind   a key of DOES: "date", "symbol" (punctuation alone), "unit" (numbers with a unit),
+               "word" (few different ones among numbers), "id" (most differ) or "text"
         line   the line in pandas that makes numbers of dates or units, else ""
         mark   the decimal mark with which all of the cells are numbers, else ""
-    there: how many cells of the column are not missing.
+    cells: these cells; there: how many cells of the column are not missing.
     """
     for form in DATES + CLOCKS:
         with contextlib.suppress(ValueError):
@@ -444,14 +471,18 @@ def kind_of(cells, decimal, there):
 
 
 def typed(names, numbers):
-    """Returns columns as typed in an option: by name if that is an identifier, else by number."""
+    """Returns columns as typed in an option: by name if that is an identifier, else by number.
+
+    numbers: the indices of these columns. Returns a list of texts.
+    """
     return [names[i] if names[i].isidentifier() or str(i) in names else str(i) for i in numbers]
 
 
 def read_table(lines, source, choose, **reading):
     """Reads lines into a Table; counts rows with a missing cell and omits them.
 
-    reading: other arguments of read_rows.
+    choose, reading: arguments of read_rows. ValueError if there is no row; Refused if missing cells
+    leave fewer than four.
     """
     (names, known, notes, categories), *rows = read_rows(lines, source, choose, **reading)
     if not rows:
@@ -475,8 +506,8 @@ def read_table(lines, source, choose, **reading):
 def likely_codes(names, values):
     """Yields a sentence per column of values (N, columns) that seems to have a code for missing.
 
-    Such a code is a repeated smallest or largest value, far from all others. In a column of whole
-    numbers it must also be at most 0, or written in nines.
+    names: of these columns. Such a code is a repeated smallest or largest value, far from all
+    others. In a column of whole numbers it must also be at most 0, or written in nines.
 
     Far: by more than the range of the others; if written in nines, by more than a tenth of that
     range and more than any gap between the others.
@@ -505,9 +536,10 @@ def likely_codes(names, values):
 def chosen(names, unused=(), target=None, inputs=None, drop=None, group=None, least=2):
     """Returns the indices of the columns used: the group, if any, then the inputs, then the target.
 
-    target, inputs, drop, group: the options. By default the target is the last column, and
-    the inputs are all others but the unused. Refused if fewer than `least` columns are left;
-    ValueError if the target is also an input, dropped, or the group.
+    unused: indices of columns that are no inputs by default; target, inputs, drop, group: the
+    options, names or numbers of columns (inputs and drop lists of these). By default the target is
+    the last column, and the inputs are all others but the unused. Refused if fewer than `least`
+    columns are left; ValueError if the target is also an input, dropped, or the group.
     """
     numbers = partial(columns, names)
     group = numbers("--group", group and [group])
