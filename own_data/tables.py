@@ -239,44 +239,46 @@ def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
         rows     iterator of (line number, cells)
 
     skip: how many lines to leave out first; wanted: a first row with all of these names is the
-    header. From PIPE, whose rows arrive later, it waits for at most two.
+    header. It reads two lines ahead, or one if names are known and the source is PIPE, whose rows
+    arrive later.
     """
     live = source == PIPE
+    ahead = 1 if known and live else 2
     comments, notes = [], []
-    lines, ahead = itertools.tee(without_comments(lines, skip, comments))
-    ahead = filter(str.strip, ahead)
-    begun = [*itertools.islice(ahead, 1)]
+    lines, copy = itertools.tee(without_comments(lines, skip, comments))
+    begun = [*itertools.islice(filter(str.strip, copy), ahead)]
     if not begun:
         raise ValueError(f"{source} has no rows")
-    waits = not live or not is_row(begun, decimal, known)
-    begun += itertools.islice(ahead, int(waits))
     mark = separator(begun, decimal)
     rows = cells_of(lines, mark, source)
-    begin = [*itertools.islice(rows, 1 + waits)]
+    begin = [*itertools.islice(rows, ahead)]
     names, row = begin[0][1], begin[-1][1]
     above = [cells for cells in csv_rows(comments, mark) if len({*cells}) == len(row)]
-    if is_header(names, row) or wanted and {*wanted} <= {*names}:
+    if known:
+        ours = [name for name in known if not re.fullmatch(r"(column \d+)?", name)]
+        again = ours and [*dict.fromkeys(name for name in names if name in ours)] == ours
+        names = known
+        del begin[:bool(again)]
+    elif is_header(names, row) or wanted and {*wanted} <= {*names}:
         names = fitted(names, row)
         del begin[0]
     elif above and is_header(above[-1], row):
         names = [name.strip() for name in above[-1]]
-    elif waits and not wanted and numbers_columns(names, row):
+    elif not wanted and numbers_columns(names, row):
         notes.append(f"the first line, {few(names)}, numbers the columns")
         del begin[0]
     else:
-        names = known if len(known) == len(row) else [""] * len(row)
+        names = [""] * len(row)
     before = len(comments)
     begin += itertools.islice(rows, 0 if live else LOOK)
-    unused = []
-    for i, name in enumerate(names):
+    unused = [i for i, name in enumerate(known) if not name]
+    for i, name in enumerate([] if known else names):
         column = [cells[i] for _, cells in begin if len(cells) == len(names)]
         if name or not column or any(column) and not (i == 0 and any(names) and is_index(column)):
             continue
         unused.append(i)
         why = "is an index" if any(column) else "is empty"
         notes.append(f"column {i} has no name and {why}: not used")
-    if len(known) == len(names):
-        unused = [i for i, name in enumerate(known) if not name]
     names = [name if name and names.index(name) == i else f"column {i}"
              for i, name in enumerate(names)]
 
@@ -295,19 +297,6 @@ def is_index(cells):
     alone = len(cells) == 1 and cells[0] not in "01"
     whole = all((as_number(cell) or 0) % 1 == 0 for cell in cells)
     return whole and not alone and 2 * len({*cells}) > len(cells)
-
-
-def is_row(lines, decimal, known):
-    """Whether the first line of a table is surely a row, not a header, whatever the line below is.
-
-    lines: a list of this line. It then has numbers alone. If names are known, it has as many cells,
-    and not these names; if not, its cells do not count 0, 1, 2 or 1, 2, 3.
-    """
-    cells = next(csv_rows(lines, separator(lines, decimal)))
-    cells = [cell.strip() for cell in cells]
-    if any(as_number(cell) is None for cell in cells):
-        return False
-    return len(cells) == len(known) and cells != known if known else not counts(cells)
 
 
 def fitted(names, row):

@@ -873,11 +873,11 @@ def test_followed_piped(lines):
             out, _ = run(f"{QUICK['follow']} - --save s")
     assert out == run(f"{QUICK['follow']} t.csv")[0]
     assert re.findall(r"(?m)^GP, row (\d+) ", out) == ["10", "20"]
-    for known, text in ((["", "x0", "x1", "y"], "0,1,2,3\n"), ((), "1,3,5\n")):
+    for text in ("0,1,2,3\n", ",x0,x1,y\n"):
         came = itertools.chain([text], map(pytest.fail, ["it waits for a second line"]))
-        rows = tables.read_rows(came, tables.PIPE, tables.chosen, known=known)
-        _, row = itertools.islice(rows, 2)
-        assert row[-1] in (3, 5)
+        rows = tables.read_rows(came, tables.PIPE, tables.chosen, known=["", "x0", "x1", "y"])
+        assert next(rows)[0] == ["x0", "x1", "y"]
+        assert text[0] == "," or [*next(rows)] == [1, 2, 3]
     write("t.csv", "y\n", *(line.split(",")[-1] for line in lines[1:]))
     said = json.loads(run("follow t.csv --save c --predict t.csv --json")[0])
     model = StreamGP.load("c")
