@@ -23,7 +23,7 @@ from own_data.copying import copied
 from own_data.follow import StreamGP
 from own_data.models import columns, few, listed, many, write_file
 from own_data.score import PredictiveGP
-from own_data.tables import PIPE, Refused, chosen, lines_of, read_rows, read_table
+from own_data.tables import CLOCK, PIPE, Refused, chosen, lines_of, read_rows, read_table
 
 KINDS = {                      # verb -> model, and what it is for
     "certify": (CertifiedGP, "a GP that states at most how often it misses by more than eps "
@@ -48,7 +48,6 @@ SHARED = {                     # option of all verbs but copy -> keywords of add
     "plot": dict(help="draw the result (needs matplotlib)")}
 WRITTEN = ("out", "save", "plot")
 BESIDE_MODEL = ("verb", "model", "predict", "out", "json")
-CLOCK = "the row number"       # the input of a stream of one column
 STREAMED = "row,mean,sd,lower,upper,y,loss,bound\n"
 
 
@@ -186,18 +185,17 @@ def new_rows(args, names, texts, seen=0):
     names: of the inputs, which find their columns; texts: of those that are categories; seen: how
     many rows came before, needed if the only input is the row number.
     """
-    names = [name for name in names if name != CLOCK]
+    ours = [name for name in names if name != CLOCK]
 
     def choose(there, unused):
-        missing = [name for name in names if name not in there]
+        missing = [name for name in ours if name not in there]
         if missing:
             raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
-        return [there.index(name) for name in names]
-    how = reading(args) | dict(choose=choose, target=False, wanted=names,
+        return [there.index(name) for name in ours]
+    how = reading(args) | dict(choose=choose, target=False, wanted=ours, first=seen,
                                categories=lambda there: map(there.index, texts))
     _, *rows = read_rows(*lines_for(args, args.predict), **how)
-    X = np.reshape(rows, (len(rows), len(names)))
-    return X if names else seen + np.arange(len(X), dtype=float)[:, None]
+    return np.reshape(rows, (len(rows), len(names)))
 
 
 def rows_for(model, args):
@@ -307,29 +305,27 @@ def learn_table(model, args):
 def follow_rows(model, args):
     """Learns from rows as they come; for each, writes its line of --out, then saves the state.
 
-    In a file, rows that the state has seen are skipped; those of standard input are all new. If the
-    table has one column, the input is the row's number, from 0.
+    In a file, rows that the state has seen are skipped; those of standard input are all new.
     """
     lines, source = lines_for(args, args.table)
-    rows = read_rows(lines, source, **reading(args), known=getattr(model, "columns_", ()))
+    new = args.table == "-"
+    seen = getattr(model, "seen_", 0)
+    rows = read_rows(lines, source, **reading(args), known=getattr(model, "columns_", ()),
+                     first=seen * new)
     names, known, notes, texts = next(rows)
-    clock = len(names) == 1
-    names = [CLOCK] * clock + names
     if not hasattr(model, "names_"):
         model.categories = texts or None
         model.begin(np.zeros((1, len(names) - 1)), np.zeros(1))
         model.names_, model.columns_, model.notes_ = names, known, notes
     elif (names, texts) != (model.names_, model.categories or []):
         raise ValueError(f"{source} has other columns than {args.save}: {few(names)}")
-    piped = args.table == "-"
-    rows = (np.r_[[n] * clock, row] for n, row in enumerate(rows, model.seen_ * piped))
-    digest = model.digest_ if piped else 0
-    for row in itertools.islice(rows, 0 if piped else model.seen_):
+    digest = model.digest_ * new
+    for row in itertools.islice(rows, seen * (not new)):
         digest = zlib.crc32(row.tobytes(), digest)
     if digest != model.digest_:
-        raise ValueError(f"{source} does not begin with the {many(model.seen_)} that {args.save} "
-                         "has seen: give the whole table, or new rows on standard input")
-    with opened_lines(None if args.predict else args.out, model.seen_) as out:
+        raise ValueError(f"{source} does not begin with the {many(seen)} that {args.save} has "
+                         "seen: give the whole table, or new rows on standard input")
+    with opened_lines(None if args.predict else args.out, seen) as out:
         for row in rows:
             try:
                 model.take(row)

@@ -22,6 +22,7 @@ from own_data.models import code_of, columns, few, many
 
 MISSING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "<na>"}     # cells, in lower case
 PIPE = "standard input"
+CLOCK = "the row number"       # the input of a stream of one column
 COMMENT = ("#", "%")           # what begins a line that is no row, except
 EXCEL_ERROR = re.compile(r"#(n/a|[^\W\d][\w/]*[!?])", re.IGNORECASE)
 END = "<end>"
@@ -310,7 +311,7 @@ def counts(cells):
 # --- rows of numbers -----------------------------------------------------------------------------
 
 def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", na=(), skip=0,
-              known=(), wanted=(), target=True, mended=()):
+              known=(), wanted=(), target=True, mended=(), first=0):
     """Yields a head, then each row as an array of numbers (columns,), NaN where a cell is missing.
 
     The head: names of the columns used; names of all, "" where unused; notes; which of the columns
@@ -320,6 +321,7 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
         categories   names of all columns -> indices of the categories
         target       whether the last column used is the target
         mended       as in Refused; in these columns, cells that are not numbers become 0
+        first        number of the first row; without a column of inputs this is the input
     decimal, na, skip: the program's options; known, wanted: as in open_table.
 
     Refused names source, line, column and cell; its remedies are for all rows below.
@@ -330,7 +332,9 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
     codes = {*categories(names)}
     if target and used[-1] in codes:
         raise ValueError(f"{names[used[-1]]} is the target, a number: --target chooses another")
-    yield [names[i] for i in used], known, notes, [k for k, i in enumerate(used) if i in codes]
+    clock = len(used) == target
+    yield ([CLOCK] * clock + [names[i] for i in used], known, notes,
+           [k for k, i in enumerate(used) if i in codes])
     zeros = {name for name, _ in mended}
     marks = [[mark.removeprefix(f"{name}=") for mark in na or []] for name in names]
     gone = [{*texts, *map(as_number, texts)} - {None} for texts in marks]
@@ -345,7 +349,7 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
     for count, (n, cells) in enumerate(rows):
         row = [value(cells, i) for i in used] if len(cells) == len(names) else [None]
         if None not in row:
-            yield np.array(row)
+            yield np.array([first + count] * clock + row, float)
             continue
         below = [(n, cells), *(rows if source != PIPE else [])]
         whole = [(line, one) for line, one in below if len(one) == len(names)]
