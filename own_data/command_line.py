@@ -447,14 +447,15 @@ def emit(model, args, found):
     if args.json:
         facts = dict(version=__version__, rows=rows, dropped=model.dropped_, inputs=inputs,
                      target=target, notes=model.notes_) | model.facts_
-        facts |= dict(predictions=found) if found and not args.out else {}
+        if found and not args.out:
+            facts["predictions"] = found
         no_nan = json.loads(json.dumps(facts), parse_constant=lambda name: None)    # no JSON has it
         said = json.dumps(no_nan)
     else:
         demo = "a demo: " * (args.table is args.model is None)
-        read = [f"{demo}{many(rows)}", f"inputs {few(inputs)}", f"target {target}"]
-        read += [f"{many(model.dropped_, 'incomplete row')} left out"] * (model.dropped_ > 0)
-        read = textwrap.fill("; ".join(read + model.notes_), 100)
+        read = f"{demo}{many(rows)}; inputs {few(inputs)}; target {target}"
+        read += f"; {many(model.dropped_, 'incomplete row')} left out" * (model.dropped_ > 0)
+        read = textwrap.fill("; ".join([read, *model.notes_]), 100)
         said = printable(f"{read}\n\n{model.text()}")
     beside = args.out == "-" or found and not (args.out or args.json)
     print(said, flush=True, file=sys.stderr if beside else sys.stdout)
@@ -505,10 +506,7 @@ def learn_and_tell(kind, model, args, draw):
             raise
     elif not args.model:
         *data, X_new = learn_table(model, args)
-    try:
-        model.facts_                                     # of a stream, once a row is evaluated
-    except ValueError as err:
-        raise ValueError(f"{args.model or args.table or 'the demo'}: {err}") from None
+    model.facts_                           # ValueError for a stream of which no row is evaluated
     if args.save and not streams:
         model.save(args.save)
     found = None
