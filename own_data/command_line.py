@@ -144,16 +144,19 @@ def check_files(args):
     for name in filter(paths.get, WRITTEN):
         write_file(paths[name])
     for (one, a), (other, b) in itertools.combinations(paths.items(), 2):
-        if same_file(a, b) and (one in WRITTEN or a == b == "-"):
+        if identity(a) == identity(b) and (one in WRITTEN or a == b == "-"):
             raise ValueError(f"{one} and {other} are one file, {b}")
     if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
         raise ValueError(f"--save {args.save}: it is no file, and would be replaced by one")
 
 
-def same_file(a, b):
-    """Whether two paths are one file; the path "-" stands for that on standard input."""
-    a, b = (0 if path == "-" else os.path.realpath(path) for path in (a, b))
-    return a == b or os.path.isfile(a) and os.path.isfile(b) and os.path.samefile(a, b)
+def identity(path):
+    """Returns what is equal for two paths of one file; "-" is the file on standard input."""
+    try:
+        found = os.stat(0 if path == "-" else path)
+        return found.st_dev, found.st_ino
+    except OSError:
+        return os.path.realpath(path)
 
 
 def new_figure(path):

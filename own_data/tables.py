@@ -293,19 +293,14 @@ def fitted(names, row):
 
 
 def numbers_columns(first, second):
-    """Whether the first row numbers the columns: 0, 1, 2, ... or 1, 2, 3, ...
+    """Whether the first row numbers the columns: 0, 1, 2, ... or 1, 2, 3, ...; cells may be empty.
 
     Two whole numbers above two others are taken for a row.
     """
-    d = len([*filter(None, first)])
-    return counts(first) and (d > 2 or d == 2 and not all(map(str.isdecimal, second)))
-
-
-def counts(cells):
-    """Whether the cells that are not empty are 0, 1, 2 or 1, 2, 3, ..."""
-    cells = [*filter(None, cells)]
+    cells = [*filter(None, first)]
     numbers = [*map(str, range(len(cells) + 1))]
-    return cells in (numbers[:-1], numbers[1:])
+    most = 1 + all(map(str.isdecimal, second))           # as many may be a row
+    return cells in (numbers[:-1], numbers[1:]) and len(cells) > most
 
 
 # --- rows of numbers -----------------------------------------------------------------------------
