@@ -14,7 +14,7 @@ from figures_of.imitations import SD, rate_like, sine
 from figures_of.published import published
 from figures_of.shared import (BLACK, BLUE, ORANGE, RED, WORDS, below, col, curve,
                                draw_gp, draw_inducing, experiment, figure, key, look, panels,
-                               where)
+                               plus_minus, where)
 
 RANGE = np.array([[0.0], [3**-0.5]])  # mean, deviation of x on [-1, 1], known before the stream
 PRETRAINED = 10                       # rows that come before a stream: they set scale and start
@@ -91,7 +91,7 @@ def draw_loop(ax, boxes, back, title):
     ax.axis("off")
 
 
-@figure("The paper's loop; our loop, what differs outlined.", drawn=False)
+@figure("The paper's loop; our loop, what is added is outlined.", drawn=False)
 def L_fig2(run):
     picture = Figure((8.3, 3.6), layout="constrained")
     first, second = picture.subplots(2, 1)
@@ -174,6 +174,12 @@ def wave_run(run, name, i, t, pretrain):
     return found
 
 
+def draw_rows(ax, x, y, t):
+    """Draws the first t rows and the later ones; x (N, 1), y (N,): in order of arrival."""
+    ax.plot(x[:t], y[:t], "o", color=BLACK, ms=3, label="rows seen")
+    ax.plot(x[t:], y[t:], "o", color=BLACK, mfc="white", ms=4, mew=0.8, label="rows to come")
+
+
 def stream_panel(ax, state, x, y, t):
     """Draws a panel of Fig. 3: the first t rows, the later rows, and the GP after t rows.
 
@@ -181,16 +187,15 @@ def stream_panel(ax, state, x, y, t):
     """
     mean, var, Z = state
     draw_gp(ax, GRID, mean, var, BLUE, "$f$, without noise")
-    ax.plot(x[:t], y[:t], "o", color=BLACK, ms=3, label="rows seen")
-    ax.plot(x[t:], y[t:], "o", color=BLACK, mfc="white", ms=4, mew=0.8, label="rows to come")
+    draw_rows(ax, x, y, t)
     draw_inducing(ax, Z, "inducing inputs", "x", color=RED, ms=5)
     ax.set_xlim(-1.25, 1.25)
 
 
 @figure("O-PACGP as published on noisy waves, in time order and shuffled: the mean and +- 2 "
         "standard deviations of f; RMSE to the function. Of the draws of noise the one with the "
-        "median error in time order is shown (of two: the larger error).",
-        draws=(1, 2, 20), t=(20, 60, 60))
+        "median error in time order is shown.",
+        draws=(1, 3, 21), t=(20, 60, 60))
 def L_fig3(run, draws, t):
     rows = []
     picture, axes = panels(2, 2, 8.3, 6, sharex=True, sharey=True)
@@ -208,8 +213,8 @@ def L_fig3(run, draws, t):
     below(picture, axes[0, 0], 3)
     shuffled, time = (col(where(rows, order=order), "RMSE, to come").mean()
                       for order in ("shuffled", "time"))
-    return picture, rows, [f"O-PACGP's RMSE at rows to come: {shuffled:.2f} shuffled, {time:.2f} "
-                           "in time order."]
+    return picture, rows, [f"O-PACGP's mean RMSE at rows to come is {shuffled:.2f} shuffled, "
+                           f"{time:.2f} in time order."]
 
 
 def rate_rows(run, order, i, N):
@@ -277,15 +282,17 @@ def rate_figure(run, N, times, runs, mixture, order):
     i = int(np.argsort(tests["O-SGPR"])[(n - 1) // 2])
     x, y = rate_rows(run, order, i, N)
     picture, ((left, right),) = panels(1, 2, 8.3, 4.2, width_ratios=(3, 2))
-    left.plot(x[:t], y[:t], "o", color=BLACK, ms=3, label="rows seen")
-    left.plot(x[t:], y[t:], "o", color=BLACK, mfc="white", ms=4, mew=0.8, label="rows to come")
+    draw_rows(left, x, y, t)
+    training = [found[m][i][0][-1, 0] for m in L_METHODS]
     for m in L_METHODS:
         mean, _, _ = found[m][i][1]
         left.plot(GRID, mean, **look(m, marker=""))
     left.set(xlim=(-1.05, 1.05), ylim=y.mean() + 0.8 * np.ptp(y) * np.array([-1, 1]),
-             xlabel="time, scaled to $[-1,1]$", ylabel="rate [sd]", title=f"one series, $t={t}$")
+             xlabel="time, scaled to $[-1,1]$", ylabel="rate [sd]",
+             title="kernel: the authors' mixture, which acts as one cosine\n" * mixture
+             + f"training MSE of the four: {min(training):.2f} to {max(training):.2f} at $t={t}$")
     paper = {m: float(published("L_table2", "data", "method")[order, m][f"t = {t}, test"])
-             for m in L_METHODS}
+             for m in L_METHODS * run.real}
     for k, m in enumerate(methods):
         aside = -k + 0.25 * np.linspace(-1, 1, n) * (n > 1)
         one = dict(alpha=0.5) if n > 1 else dict(ms=8)
@@ -296,13 +303,12 @@ def rate_figure(run, N, times, runs, mixture, order):
             right.plot(paper[m], -k, **look(m, ls="none", ms=9, mew=2, mfc="none", zorder=4))
     names = ("last value" if order == "time" else naive[0], "forecast 0")
     lines = [key("mean of the runs", color=BLACK, marker="|", ls="none", ms=12, mew=2)] * (n > 1)
-    lines.append(key("the paper's" + ", real data" * (not run.real), color="0.3", marker="o",
-                     ls="none", ms=9, mfc="none"))
+    lines += [key("the paper's", color="0.3", marker="o", ls="none", ms=9, mfc="none")] * run.real
     for m, name, ls in zip(naive, names, ("--", ":")):
         right.axvline(tests[m].mean(), color="0.4", ls=ls)
         lines.append(key(name, color="0.4", ls=ls))
     right.set_yticks(-np.arange(len(methods)), [WORDS.get(m, m) for m in methods])
-    right.set(xscale="log", xlabel="test MSE [sd$^2$]", title=f"runs: {n}",
+    right.set(xscale="log", xlabel="test MSE [sd$^2$]", title=f"{n} runs" if n > 1 else "one run",
               ylim=(0.5 - len(methods), 0.5))
     limits = right.get_xlim()
     ticks = [tick for tick in (0.01, 0.03, 0.1, 0.3, 1, 2, 4) if limits[0] < tick < limits[1]]
@@ -314,20 +320,22 @@ def rate_figure(run, N, times, runs, mixture, order):
              "test MSE": test.mean(), "deviation of a run": test.std(ddof=1) if n > 1 else math.nan,
              "the paper's": paper.get(m)} for m, test in tests.items()
             for errors in [np.array([errors for errors, _ in found[m]])]]
-    ours = {m: tests[m].mean() for m in L_METHODS}
-    means, theirs = (", ".join(f"{scores[m]:.2f}" for m in L_METHODS) for scores in (ours, paper))
-    title = f"{', '.join(L_METHODS)} have test MSE {means}"
-    if n > 1:
-        title += f", of which a run deviates by {max(tests[m].std(ddof=1) for m in L_METHODS):.2f}"
-    return picture, rows, [title + f"; in the paper {theirs}" * run.real + "."]
+    three = [tests[m].mean() for m in L_METHODS[:3]]
+    ours = where(rows, method="O-PACGP")[0]
+    return picture, rows, [
+        f"{WORDS.get(order, order).capitalize()}, O-PACGP's test MSE is "
+        + plus_minus((ours["test MSE"], ours["deviation of a run"]), ".2f")
+        + "".join(f" (paper: {paper[m]:.2f})" for m in paper if m == "O-PACGP")
+        + f", the three others' {min(three):.2f} to {max(three):.2f}; forecasting the {names[0]} "
+        f"gives {tests[naive[0]].mean():.2f}."]
 
 
-for number, order, words, runs in (
-        (4, "time", "in time order: the means in the run with the median error",
-         (1, 10, 50, 1, 1)),                                        # nothing is random in one
-        (5, "shuffled", "shuffled: the means in the run with the median error", (1, 10, 50, 50))):
-    figure(f"Four online GPs on a daily rate, {words} of O-SGPR; test MSE of every run, beside the "
-           "paper's and naive forecasts.", "fx2007.csv", name=f"L_fig{number}", runs=runs,
+for number, order, runs in (
+        (4, "time", (1, 10, 50, 1, 1)),                             # nothing is random in one
+        (5, "shuffled", (1, 10, 50, 50))):
+    figure(f"Four online GPs on a daily rate, {WORDS.get(order, order)}: their means in one run, "
+           "of several that with O-SGPR's median error; the test MSE of every run, its mean and "
+           "deviation, beside naive forecasts.", "fx2007.csv", name=f"L_fig{number}", runs=runs,
            mixture=(False, False, True, True), **RATES)(
         partial(rate_figure, order=order))
 

@@ -172,8 +172,9 @@ def stream_certificates(run, *Ns, eps, delta, M, each):
 TABLES = [100, 300, 1000, 3000, 10_000, 30_000, 100_000]
 
 
-@figure("Four certificates of one goal against the number of rows, each over its true risk; means "
-        "over tables, above 10,000 rows one table.", Ns=([100, 300], TABLES, TABLES),
+@figure("Four certificates of one goal against the number of rows, each over its true risk, of the "
+        "stream the mean risk of all its predictors so far; means over tables, above 10,000 rows "
+        "one table; bars, of several tables: s.e.", Ns=([100, 300], TABLES, TABLES),
         tables=(1, 3, 10), longest=10_000)
 def certificates(run, Ns, tables, longest):
     rows = list(run.once(stream_certificates, *(N for N in Ns if N <= longest)))
@@ -354,8 +355,9 @@ def code_lines(f, first, last):
 
 
 @figure("Above: a GP and its tolerance; the bound on Boston housing, from "
-        "pictures/R_table1_real.md, and the published one. Below: R (8), and the code of its value "
-        "and gradient, read from the source.", head="A guarantee, and its code")
+        "pictures/R_table1_real.md (ten splits; bars: s.e.), and the published one. Below: R (8), "
+        "and the code of its value and gradient, read from the source.",
+        head="A guarantee, and its code")
 def hero(run):
     parts, (grid, mean), facts = run.once(certified_wave)
     to_formula, to_differences = run.once(off_print)
@@ -385,7 +387,8 @@ def hero(run):
     for i, line in enumerate(FORMULAS):
         ax.text(0, 0.94 - 0.12 * i, line, fontsize=10 + (line[0] == "$"), math_fontfamily="cm")
     ax.text(0, -0.1, f"On random rows the code equals\nthe formula to {in_powers(to_formula)}, "
-            f"its gradient\ndifferences of it to {in_powers(to_differences)}.", color=RED)
+            f"its gradient the\nformula's finite differences to {in_powers(to_differences)}.",
+            color=RED)
     code = ("pacgp_ref.py, full_gp", code_lines(R.full_gp, "trace = ", "KL = "),
             code_lines(R.full_gp, "def back", "return dict"))
     ax.text(0.4, 0.5, "\n".join(code), family="monospace", fontsize=7.5,
