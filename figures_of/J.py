@@ -392,10 +392,10 @@ def draw_fit(run, kernel, method, i, start, epochs):
                        "period": period[0] if period else None}
 
 
-@figure("Exact GP, SVGP and PPGPR on functions drawn from their prior, from our start, the "
-        "likeliest period of a grid: the draw with the median sum of the three RMSEs; one with "
-        "another kernel; the share of draws that are extrapolated, from our start and from ln 2 "
-        "for all, GPyTorch's default, with 68 % binomial bars (Wilson).",
+@figure("Exact GP, SVGP and PPGPR on functions drawn from their prior. Above: the draw with the "
+        "median sum of the three RMSEs, from our start, the likeliest period of a grid; then one "
+        "of another kernel. Below: the share of draws that are extrapolated, from our start and "
+        "from GPyTorch's, ln 2 for all, with 68 % binomial bars (Wilson).",
         draws=(1, 2, 20), good=0.2)
 def J_fig10(run, draws, good):
     picture, axes = panels(3, 3, 8.3, 7.6)
@@ -416,7 +416,7 @@ def J_fig10(run, draws, good):
             ax.axvspan(end, 1, color="0.93", zorder=0, label="no training data")
             ax.set(xlim=(0, 1), ylim=(f.min() - 1, f.max() + 1), xlabel="$x$",
                    title=f"{method}: RMSE {row['RMSE / sd']:.2f} sd")
-        part[0].set_ylabel(f"$y$, draw {i + 1}, {WORDS[kernel]}")
+        part[0].set_ylabel(f"$y$, draw {i}, {WORDS[kernel]}")
     below(picture, axes[0, 0], 5)
     counts = {}
     for ax, method in zip(axes[2], THREE):
