@@ -8,10 +8,10 @@ import pacgp_ref as R
 
 from figures_of.imitations import boston_like, kin40k_like, sample_ard, snelson_like
 from figures_of.published import agreement, beside, in_words, printed, published
-from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, at_most,
-                               average, band, below, col, curve, data_set, draw_gp, draw_inducing,
-                               experiment, figure, key, line, look, lowest, panels, train,
-                               train_test, where)
+from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, RING, SKY, WORDS,
+                               at_most, average, band, below, col, curve, data_set, draw_gp,
+                               draw_inducing, experiment, figure, line, look, lowest, panels, rings,
+                               train, train_test, where)
 
 SHOWN = ("B", "R_S train", "R_S test", "MSE", "KL/N")
 
@@ -108,7 +108,7 @@ def R_fig1(run, times):
     picture, rows, _ = line_figure(run, [("kl-PAC-SGP", t) for t in times], (1, 3))
     KLs = col(rows, "KL/N")
     title = (f"The GP is nearest its prior at eps = {times[KLs.argmin()]:g} sigma_n: KL/N is "
-             f"{listed(KLs)}")
+             + ", ".join(map("{:.3f}".format, KLs)))
     return picture, rows, [title + " (paper 0.097, 0.109, 0.031)" * run.real + "."]
 
 
@@ -153,16 +153,11 @@ def measure_panels(axes, rows, theirs, x, methods):
     for ax, quantity in zip(axes, SHOWN):
         for method in methods:
             curve(ax, where(rows, method=method), x, quantity, method)
-            printed = where(theirs, method=method)
-            ax.plot(col(printed, x), col(printed, quantity), clip_on=False,
-                    in_layout=False, **look(method, ls="none", ms=8, mfc="none", label=None))
+            rings(ax, where(theirs, method=method), x, quantity, method)
         ax.set(ylim=(0, None), title=WORDS[quantity])
     top = max(ax.get_ylim()[1] for ax in axes[1:3])
     for ax in axes[1:3]:
         ax.set_ylim(0, top)
-
-
-RING = key("the paper's", color="0.3", marker="o", ls="none", ms=8, mfc="none")
 
 
 @figure("Bound, risks, MSE and complexity of three full GPs against the tolerance eps; bars, of "
@@ -422,11 +417,6 @@ def R_table1(run, splits):
     ratio = np.divide(*(col(where(rows, method=m), "B") for m in ("full-GP", "kl-PAC-GP")))
     title = f"The full GP's bound is {min(ratio):.2f} to {max(ratio):.2f} times kl-PAC-GP's."
     return None, table, [title, *[in_words(*agreement(table))] * run.real]
-
-
-def listed(numbers, digits=3):
-    """Numbers as text, separated by commas."""
-    return ", ".join(f"{number:.{digits}f}" for number in numbers)
 
 
 def ratios(rows, M):

@@ -168,10 +168,18 @@ def bars(errors):
 def curve(ax, rows, x, y, name=None, **more):
     """Draws column y of rows against column x, with bars where entries are (value, error).
 
+    x: also the numbers themselves.
     name: the entry of LOOKS that it is drawn like; default: y. more: changes to that look.
     """
-    ax.errorbar(col(rows, x), col(rows, y), bars(col(rows, y, 1)), capsize=2,
+    at = col(rows, x) if isinstance(x, str) else x
+    ax.errorbar(at, col(rows, y), bars(col(rows, y, 1)), capsize=2,
                 **look(name or y, **more))
+
+
+def rings(ax, rows, x, y, name):
+    """Draws column y of rows, the paper's, against column x, as rings in the look of a method."""
+    ax.plot(col(rows, x), col(rows, y), clip_on=False, in_layout=False,
+            **look(name, ls="none", ms=8, mfc="none", label=None))
 
 
 def where(rows, **equal):
@@ -196,6 +204,9 @@ def below(picture, ax, columns, *handles):
 def key(label, **style):
     """A legend entry that belongs to no curve, such as a grey ring for "the paper's"."""
     return matplotlib.lines.Line2D([], [], label=label, **style)
+
+
+RING = key("the paper's", color="0.3", marker="o", ls="none", ms=8, mfc="none")
 
 
 def band(ax, x, low, high, colour, alpha, label=None):
