@@ -353,7 +353,7 @@ def R_fig7(run, cases):
         near = np.sum(value < value[best] + 1e-3 * abs(value[best]))
         ax.set(xscale="log", xlim=(5e-8, 20), ylabel=f"objective: {name}",
                xlabel="learned noise $\\sigma_n^2$ [unit of $y^2$]",
-               title=f"{title}: {near} of {len(found)} starts\nreach the best, {learned[best]:.2g}"
+               title=f"{title}\n{near} of {len(found)} starts reach the best,\n{learned[best]:.2g}"
                + f" (paper {paper:.2g})" * run.real)
         ax.margins(y=0.12)
         rows.append({"method": title, "best sigma_n^2": learned[best],
