@@ -274,7 +274,7 @@ def rate_figure(run, N, times, runs, mixture, order):
         left.plot(GRID, mean, **look(m, marker=""))
     left.set(xlim=(-1.05, 1.05), ylim=y.mean() + 0.8 * np.ptp(y) * np.array([-1, 1]),
              xlabel="time, scaled to $[-1,1]$", ylabel="rate [sd]",
-             title="kernel: the authors' mixture, which acts as one cosine\n" * mixture
+             title="kernel: the authors' mixture, which acts as one component\n" * mixture
              + f"training MSE of the four: {min(training):.2f} to {max(training):.2f} at $t={t}$")
     paper = {m: float(published("L_table2", "data", "method")[order, m][f"t = {t}, test"])
              for m in L_METHODS * run.real}
@@ -310,7 +310,7 @@ def rate_figure(run, N, times, runs, mixture, order):
     return picture, rows, [
         f"{WORDS.get(order, order).capitalize()}, O-PACGP's test MSE is "
         + plus_minus((ours["test MSE"], ours["deviation of a run"]), ".2f")
-        + "".join(f" (paper: {paper[m]:.2f})" for m in paper if m == "O-PACGP")
+        + f" (paper: {paper.get('O-PACGP', 0):.2f})" * run.real
         + f", the three others' {min(three):.2f} to {max(three):.2f}; forecasting the nearest "
         f"row seen gives {tests[naive[0]].mean():.2f}."]
 

@@ -337,7 +337,7 @@ OTHER = ("kl-PAC-SGP", 0.12)            # gives the published values better
         cases=(BOTH, BOTH, BOTH, [*BOTH, OTHER], [*BOTH, OTHER]))
 def R_fig7(run, cases):
     picture, axes = panels(1, len(cases), 8.3, 3.8)
-    rows = []
+    rows, finding = [], []
     for ax, case in zip(axes[0], cases):
         method, *eps = case
         name, paper = OPTIMA[method]
@@ -349,22 +349,22 @@ def R_fig7(run, cases):
         if run.real:
             ax.axvline(paper, color="0.3", ls="--", label="the paper's best")
         ax.axvline(math.exp(-R.LN_BOX), color="0.6", lw=1, label="least allowed")
-        title = method + f", eps = {(*eps, PRINTED_EPS)[0]:g}" * ("PAC" in method)
+        at = None if method == "FITC" else (*eps, PRINTED_EPS)[0]
+        title = f"{method}, eps = {at:g}" if at else method
+        finding.append(f"{learned[best]:.2g} with {title}")
         near = np.sum(value < value[best] + 1e-3 * abs(value[best]))
         ax.set(xscale="log", xlim=(5e-8, 20), ylabel=f"objective: {name}",
                xlabel="learned noise $\\sigma_n^2$ [unit of $y^2$]",
                title=f"{title}\n{near} of {len(found)} starts reach the best,\n{learned[best]:.2g}"
                + f" (paper {paper:.2g})" * run.real)
-        ax.margins(y=0.12)
-        rows.append({"method": title, "best sigma_n^2": learned[best],
+        rows.append({"method": method, "eps": at, "best sigma_n^2": learned[best],
                      "the paper's, on Snelson's data": paper, "best objective": value[best],
                      "starts within 0.1 %": int(near)})
         small = value[learned < 2e-3]
         rows[-1] |= {f"{end.__name__} objective, sigma_n^2 < 0.002": end(small, default=math.nan)
                      for end in (min, max)}
     below(picture, axes[0, 0], 4)
-    best = [f"{row['best sigma_n^2']:.2g} with {row['method']}" for row in rows]
-    return picture, rows, [f"The best optimum's noise variance sigma_n^2 is {'; '.join(best)}."]
+    return picture, rows, [f"The best optimum's noise variance sigma_n^2 is {'; '.join(finding)}."]
 
 
 @experiment("{(L, r): measures} of a data set: trained in each box L once, the optimum then "
