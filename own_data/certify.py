@@ -8,6 +8,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -129,7 +130,7 @@ class CertifiedGP(Model):
         claims = [claim(fit, eps, eps_s, guess, facts, seen) for eps, eps_s in goals]
         facts |= dict.fromkeys(INTERVAL + CLAIM) | dict(*claims[:1], claims=claims)
         if asked.coverage:
-            facts |= interval_unit(fit, X[trains], targets, y[trains], asked.coverage, share)
+            facts |= interval_unit(fit, X[trains], targets, y[trains], facts)
             facts |= interval_facts(fit, facts, seen)
             if math.isinf(facts["factor"]):
                 warnings.warn(interval_text("", SimpleNamespace(**facts)), FitWarning, stacklevel=2)
@@ -278,7 +279,7 @@ def half_width(var, facts):
     return facts["factor"] * facts["unit"] * unit
 
 
-def interval_unit(fit, X, trained, y, coverage, delta):
+def interval_unit(fit, X, trained, y, facts):
     """Chooses the unit in which intervals are measured, from rows that trained; returns a dict.
 
         by_sd   True if it is the predicted deviation of y, noise included, False if it is the
@@ -288,19 +289,18 @@ def interval_unit(fit, X, trained, y, coverage, delta):
                 max(sd, mean sd) is at most 2 mean sd
 
     fit: the Fit; X (n, d), y (n,): these rows; trained (n,): the targets that the GP was trained
-    on; coverage, delta: as in covering_score. A full GP predicts each row from the others; a sparse
-    one leaves none out.
+    on; facts: a dict with coverage, share (of delta), noise, M. A full GP predicts each row from
+    the others; a sparse one leaves none out.
     """
     mean, var = predict(fit, X)
-    sd = np.sqrt(var + math.exp(fit.ln_noise))
-    family, _ = METHODS[fit.method]
-    if not FAMILIES[family].inducing:
+    sd = np.sqrt(var + facts["noise"])
+    if not facts["M"]:
         mean, sd = left_out(fit, trained)
     off = np.abs(y - mean)
     least = float(np.mean(sd))
     sd = np.maximum(sd, least)
-    by_sd = covering_score(off / sd, coverage, delta) * np.mean(sd)
-    return dict(by_sd=bool(by_sd < covering_score(off, coverage, delta)), least=least)
+    factor = partial(covering_score, coverage=facts["coverage"], delta=facts["share"])
+    return dict(by_sd=bool(factor(off / sd) * np.mean(sd) < factor(off)), least=least)
 
 
 def gp_facts(fit):

@@ -28,7 +28,7 @@ from own_data.copying import copied
 from own_data.follow import StreamGP
 from own_data.models import columns, few, listed, many, write_file
 from own_data.score import PredictiveGP
-from own_data.tables import PIPE, Refused, chosen, lines_of, read_rows, read_table
+from own_data.tables import CLOCK, PIPE, Refused, chosen, lines_of, read_rows, read_table
 
 KINDS = {                      # verb -> model, and what it is for
     "certify": (CertifiedGP, "a GP that states at most how often it misses by more than eps "
@@ -53,7 +53,6 @@ SHARED = {                     # option of all verbs but copy -> keywords of add
     "plot": dict(help="draw the result (needs matplotlib)")}
 WRITTEN = ("out", "save", "plot")
 BESIDE_MODEL = ("verb", "model", "predict", "out", "json")
-CLOCK = "the row number"       # the input of a stream of one column
 STREAMED = "row,mean,sd,lower,upper,y,loss,bound\n"
 
 
@@ -158,16 +157,22 @@ def check_files(args):
     for name in filter(paths.get, WRITTEN):
         write_file(paths[name])
     for (one, a), (other, b) in itertools.combinations(paths.items(), 2):
-        if same_file(a, b) and (one in WRITTEN or a == b == "-"):
+        if identity(a) == identity(b) and (one in WRITTEN or a == b == "-"):
             raise ValueError(f"{one} and {other} are one file, {b}")
     if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
         raise ValueError(f"--save {args.save}: it is no file, and would be replaced by one")
 
 
-def same_file(a, b):
-    """Whether the paths a and b are one file; the path "-" stands for that on standard input."""
-    a, b = (0 if path == "-" else os.path.realpath(path) for path in (a, b))
-    return a == b or os.path.isfile(a) and os.path.isfile(b) and os.path.samefile(a, b)
+def identity(path):
+    """Returns a value that is equal for two paths of one file.
+
+    The path "-" stands for the file on standard input.
+    """
+    try:
+        found = os.stat(0 if path == "-" else path)
+        return found.st_dev, found.st_ino
+    except OSError:
+        return os.path.realpath(path)
 
 
 def new_figure(path):
@@ -201,18 +206,17 @@ def new_rows(args, names, texts, seen=0):
         seen    how many rows came before, needed if the only input is the row number
     ValueError if a column is not there.
     """
-    names = [name for name in names if name != CLOCK]
+    ours = [name for name in names if name != CLOCK]
 
     def choose(there, unused):
-        missing = [name for name in names if name not in there]
+        missing = [name for name in ours if name not in there]
         if missing:
             raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
-        return [there.index(name) for name in names]
-    how = reading(args) | dict(choose=choose, target=False, wanted=names,
+        return [there.index(name) for name in ours]
+    how = reading(args) | dict(choose=choose, target=False, wanted=ours, first=seen,
                                categories=lambda there: map(there.index, texts))
     _, *rows = read_rows(*lines_for(args, args.predict), **how)
-    X = np.reshape(rows, (len(rows), len(names)))
-    return X if names else seen + np.arange(len(X), dtype=float)[:, None]
+    return np.reshape(rows, (len(rows), len(names)))
 
 
 def rows_for(model, args):
@@ -330,29 +334,27 @@ def learn_table(model, args):
 def follow_rows(model, args):
     """Learns from rows as they come; for each, writes its line of --out, then saves the state.
 
-    In a file, rows that the state has seen are skipped; those of standard input are all new. If the
-    table has one column, the input is the row's number, from 0.
+    In a file, rows that the state has seen are skipped; those of standard input are all new.
     """
     lines, source = lines_for(args, args.table)
-    rows = read_rows(lines, source, **reading(args), known=getattr(model, "columns_", ()))
+    new = args.table == "-"
+    seen = getattr(model, "seen_", 0)
+    rows = read_rows(lines, source, **reading(args), known=getattr(model, "columns_", ()),
+                     first=seen * new)
     names, known, notes, texts = next(rows)
-    clock = len(names) == 1
-    names = [CLOCK] * clock + names
     if not hasattr(model, "names_"):
         model.categories = texts or None
         model.begin(np.zeros((1, len(names) - 1)), np.zeros(1))
         model.names_, model.columns_, model.notes_ = names, known, notes
     elif (names, texts) != (model.names_, model.categories or []):
         raise ValueError(f"{source} has other columns than {args.save}: {few(names)}")
-    piped = args.table == "-"
-    rows = (np.r_[[n] * clock, row] for n, row in enumerate(rows, model.seen_ * piped))
-    digest = model.digest_ if piped else 0
-    for row in itertools.islice(rows, 0 if piped else model.seen_):
+    digest = model.digest_ * new
+    for row in itertools.islice(rows, seen * (not new)):
         digest = zlib.crc32(row.tobytes(), digest)
     if digest != model.digest_:
-        raise ValueError(f"{source} does not begin with the {many(model.seen_)} that {args.save} "
-                         "has seen: give the whole table, or new rows on standard input")
-    with opened_lines(None if args.predict else args.out, model.seen_) as out:
+        raise ValueError(f"{source} does not begin with the {many(seen)} that {args.save} has "
+                         "seen: give the whole table, or new rows on standard input")
+    with opened_lines(None if args.predict else args.out, seen) as out:
         for row in rows:
             try:
                 model.take(row)
@@ -475,14 +477,15 @@ def emit(model, args, found):
     if args.json:
         facts = dict(version=__version__, rows=rows, dropped=model.dropped_, inputs=inputs,
                      target=target, notes=model.notes_) | model.facts_
-        facts |= dict(predictions=found) if found and not args.out else {}
+        if found and not args.out:
+            facts["predictions"] = found
         no_nan = json.loads(json.dumps(facts), parse_constant=lambda name: None)    # no JSON has it
         said = json.dumps(no_nan)
     else:
         demo = "a demo: " * (args.table is args.model is None)
-        read = [f"{demo}{many(rows)}", f"inputs {few(inputs)}", f"target {target}"]
-        read += [f"{many(model.dropped_, 'incomplete row')} left out"] * (model.dropped_ > 0)
-        read = textwrap.fill("; ".join(read + model.notes_), 100)
+        read = f"{demo}{many(rows)}; inputs {few(inputs)}; target {target}"
+        read += f"; {many(model.dropped_, 'incomplete row')} left out" * (model.dropped_ > 0)
+        read = textwrap.fill("; ".join([read, *model.notes_]), 100)
         said = printable(f"{read}\n\n{model.text()}")
     beside = args.out == "-" or found and not (args.out or args.json)
     print(said, flush=True, file=sys.stderr if beside else sys.stdout)
@@ -536,10 +539,7 @@ def learn_and_tell(kind, model, args, draw):
             raise
     elif not args.model:
         *data, X_new = learn_table(model, args)
-    try:
-        model.facts_                                     # of a stream, once a row is evaluated
-    except ValueError as err:
-        raise ValueError(f"{args.model or args.table or 'the demo'}: {err}") from None
+    model.facts_                           # ValueError for a stream of which no row is evaluated
     if args.save and not streams:
         model.save(args.save)
     found = None

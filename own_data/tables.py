@@ -32,6 +32,7 @@ from own_data.models import code_of, columns, few, many
 
 MISSING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "<na>"}     # cells, in lower case
 PIPE = "standard input"
+CLOCK = "the row number"       # the input of a stream of one column
 COMMENT = ("#", "%")           # what begins a line that is no row, except
 EXCEL_ERROR = re.compile(r"#(n/a|[^\W\d][\w/]*[!?])", re.IGNORECASE)
 END = "<end>"
@@ -314,26 +315,21 @@ def fitted(names, row):
 
 
 def numbers_columns(first, second):
-    """Whether the first row numbers the columns: 0, 1, 2, ... or 1, 2, 3, ...
+    """Whether the first row numbers the columns: 0, 1, 2, ... or 1, 2, 3, ...; cells may be empty.
 
     first, second: cells of the first two rows. Two whole numbers above two others are taken for a
     row.
     """
-    d = len([*filter(None, first)])
-    return counts(first) and (d > 2 or d == 2 and not all(map(str.isdecimal, second)))
-
-
-def counts(cells):
-    """Whether the cells that are not empty are 0, 1, 2, ... or 1, 2, 3, ..."""
-    cells = [*filter(None, cells)]
+    cells = [*filter(None, first)]
     numbers = [*map(str, range(len(cells) + 1))]
-    return cells in (numbers[:-1], numbers[1:])
+    most = 1 + all(map(str.isdecimal, second))           # as many may be a row
+    return cells in (numbers[:-1], numbers[1:]) and len(cells) > most
 
 
 # --- rows of numbers -----------------------------------------------------------------------------
 
 def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", na=(), skip=0,
-              known=(), wanted=(), target=True, mended=()):
+              known=(), wanted=(), target=True, mended=(), first=0):
     """Yields a head, then each row as an array of numbers (columns,), NaN where a cell is missing.
 
     The head: names of the columns used; names of all, "" where unused; notes; which of the columns
@@ -345,6 +341,8 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
                      NAME=CELL is for the column of that name alone
         target       whether the last column used is the target
         mended       as in Refused; in these columns, cells that are not numbers become 0
+        first        number of the first row; without a column of inputs the number of a row is
+                     its input
     decimal, skip: the program's options; known, wanted: as in open_table.
 
     Refused names source, line, column and cell; its remedies are for all rows below. ValueError if
@@ -356,7 +354,9 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
     codes = {*categories(names)}
     if target and used[-1] in codes:
         raise ValueError(f"{names[used[-1]]} is the target, a number: --target chooses another")
-    yield [names[i] for i in used], known, notes, [k for k, i in enumerate(used) if i in codes]
+    clock = len(used) == target
+    yield ([CLOCK] * clock + [names[i] for i in used], known, notes,
+           [k for k, i in enumerate(used) if i in codes])
     zeros = {name for name, _ in mended}
     marks = [[mark.removeprefix(f"{name}=") for mark in na or []] for name in names]
     gone = [{*texts, *map(as_number, texts)} - {None} for texts in marks]
@@ -371,7 +371,7 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
     for count, (n, cells) in enumerate(rows):
         row = [value(cells, i) for i in used] if len(cells) == len(names) else [None]
         if None not in row:
-            yield np.array(row)
+            yield np.array([first + count] * clock + row, float)
             continue
         below = [(n, cells), *(rows if source != PIPE else [])]
         whole = [(line, one) for line, one in below if len(one) == len(names)]

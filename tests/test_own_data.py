@@ -903,7 +903,7 @@ score t.csv --methods no                       | methods must
 certify t.csv --group x0 --certificate prior   | held-out
 certify --no 1                                 | unrec
 score new                                      | 2 rows with 1 different inputs are too few
-follow t.csv --first 60                        | t.csv: 60 rows, .* none is left to evaluate
+follow t.csv --first 60                        | 60 rows, .* none is left to evaluate
 copy nope                                      | no function nope
 copy pacgp_ref.fit predictive.fit              | : needed from two files under one name
 certify t.csv --plot p.xyz                     | xyz.* is not supported
