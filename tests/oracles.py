@@ -80,6 +80,11 @@ def central_difference(f, x, h=4e-3):
     return np.reshape(slopes, x.shape + np.shape(slopes)[1:])
 
 
+def refuses(says):
+    """A context that must raise a ValueError which says this."""
+    return pytest.raises(ValueError, match=says)
+
+
 def crossed(names, *values, default):
     """Decorator: the test runs for all combinations; slow are those where default(*case) is false.
 

@@ -10,9 +10,8 @@ import pytest
 
 import pacgp_ref as R
 import predictive as J
-from tests.dense import (
-    dense_marginals, dense_predict, dense_q, dense_reg, ln_pdf, prior_of)
-from tests.oracles import assert_all_close, assert_close, each, expectation, same_bytes
+from tests.dense import dense_marginals, dense_predict, dense_q, dense_reg, ln_pdf, prior_of
+from tests.oracles import assert_all_close, assert_close, each, expectation, refuses, same_bytes
 from tests.problems import fit_near, J_objective, J_problem
 
 FIVE = dict(
@@ -74,7 +73,7 @@ def test_J_eq04_features_value(kernel):
     assert_close(k(X, X) - V @ V.T, given_u, 1e-11)
     assert_close(ktilde, np.diag(given_u), 1e-11)
     message = "^k.Z, Z. with a jitter of -1 .* is not positive definite: .*variance.*lengthscale"
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         J.inverse_cholesky(np.concatenate([Z, Z]), theta, J.KERNELS[kernel], -1.0)
 
 
@@ -240,7 +239,7 @@ def test_J_sec5_scores_limit_no_spread():
     assert_close(J.crps(y, mean, np.zeros(3)), (0.5 + 307.0) / 3, 1e-15)
     assert_close(J.crps(y, mean, np.full(3, 1e-30)), (0.5 + 307.0) / 3, 1e-14)
     for score, bad in (J.crps, -1.0), (J.nll, 0.0):
-        with pytest.raises(ValueError, match="var must be"):
+        with refuses("var must be"):
             score(y, mean, np.array([1.0, bad, 1.0]))
 
 

@@ -17,7 +17,7 @@ from tests.dense import (
 from tests.oracles import (
     assert_all_close, assert_close, central_difference, decimal_solve, decimals, DEFINITIONS, each,
     EPS, exact_kl, exact_kl_inv, exact_norm_cdf, exact_xi, expectation, GENERIC, INF, NAMES, NAN,
-    quadrature)
+    quadrature, refuses)
 from tests.problems import (
     drawn, kernel_case, kernel_function, KERNELS, LN_THETA, pac_objective, problem, WAVES)
 
@@ -328,7 +328,7 @@ def test_R_eq24_gibbs_risk_range(name):
     assert losses.max() < 1 + 1e-9
     assert (R.mean_loss(-5e-10, 1), R.mean_loss(7 + 3e-9, 7)) == (0, 1)
     for bad in (-2e-9, 1 + 2e-9, NAN):
-        with pytest.raises(ValueError, match=r"the mean loss is .* outside \[0, 1\]"):
+        with refuses(r"the mean loss is .* outside \[0, 1\]"):
             R.mean_loss(bad, 1)
 
 

@@ -10,8 +10,9 @@ import types
 from unittest.mock import Mock
 
 import numpy as np
+from numpy.random import default_rng
 import pytest
-from tests.oracles import assert_close, same_bytes
+from tests.oracles import assert_close, each, same_bytes
 
 import beyond.certificates
 import beyond.stream
@@ -254,7 +255,7 @@ def draw_gp(run, give):
 def data_set(run, give):
     """Of files: inputs first, the target last, of sarcos the first torque; the rate in column 3."""
     run.real = True
-    table = np.random.default_rng(0).standard_normal((60, 28))
+    table = default_rng(0).standard_normal((60, 28))
     run.tables = {f"{name}.csv": table for name in ("sarcos", "pol", "fx2007")}
     for name, d in (("sarcos", 21), ("pol", 27)):
         X, y = shared.data_set(run, name, None)
@@ -555,7 +556,7 @@ def certified_wave(run, give):
     assert [rows(*part) for part in parts] == [first, rest] and found["missed"] == 0.25
 
 
-@pytest.mark.parametrize("name", sorted(EXPERIMENTS | {*LAWS}))
+@each("name", sorted(EXPERIMENTS | {*LAWS}))
 def test_RJL_house_experiments(name, give):
     """Each experiment has a law here, and obeys it."""
     table = numbered()

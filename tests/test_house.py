@@ -15,7 +15,7 @@ import tokenize
 
 import numpy as np
 import pytest
-from tests.oracles import HERE, same_bytes
+from tests.oracles import each, HERE, refuses, same_bytes
 from tests.test_pages import equation_numbers, LAST, PAGES
 
 import online as L
@@ -92,7 +92,7 @@ def tagged(text, tag):
     return found
 
 
-@pytest.mark.parametrize("tag, room", PAPERS.items())
+@each("tag, room", PAPERS.items())
 def test_RJL_house_equations_are_tagged(tag, room):
     """The first hit of a search for `# R (n)` is the statement that computes Eq. (n), for each
     equation of a paper, or its module's docstring says why there is none. A function with a tag
@@ -118,7 +118,7 @@ def test_RJL_house_equations_are_tagged(tag, room):
                 assert re.search(rf"\b{argument.arg}\b", doc + shared), (node.name, argument.arg)
 
 
-@pytest.mark.parametrize("room", PAPERS.values())
+@each("room", PAPERS.values())
 def test_grad_form(room):
     """A leaf has f_grad of the same arguments; a block of rows has a function _back of its own;
     where a function has `back` inside, it returns value, back; of all parameters a dict.
@@ -153,7 +153,7 @@ definitions = functools.cache(own_data.copying.definitions)
 GUARDED = "as_float|real_array|check_shapes|kernel is |far|near1"      # what copies leave out
 
 
-@pytest.mark.parametrize("room", BELOW)
+@each("room", BELOW)
 def test_RJL_house_copy_is_complete(room, monkeypatch):
     """The copy of each function defines or imports all that it looks up, in an order that runs, and
     nothing else; it imports none of the modules.
@@ -185,7 +185,7 @@ y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(20)
 
 
 @pytest.mark.filterwarnings("ignore:.*stopped after")
-@pytest.mark.parametrize("room, names, text", [
+@each("room, names, text", [
     ("pacgp_ref", "sparse_gp", "sparse_gp(X, y, Z, ln_theta, -1.0)[1](y, y, 0.5)"),
     ("pacgp_ref", "predict fit", "predict(fit(X, y, 'free-kl-PAC-SGP', 4, max_evals=5), Z)"),
     ("predictive", "predict fit", "predict(fit(X, y, 'PPGPR-MFD', 4, epochs=2), Z)"),
@@ -220,7 +220,7 @@ def test_RJL_house_copy_is_short(monkeypatch):
     assert "binomial_bound(misses, n, delta)" in own_data.copying.copied("held_out")[:1000]
     data = {"__name__": "copied"}
     exec(text + DATA, data)
-    with pytest.raises(ValueError, match="too far apart"):
+    with refuses("too far apart"):
         eval("matern52(1e6 * X, X, ln_theta)", data)
 
 
@@ -238,7 +238,7 @@ def test_RJL_house_copy_takes_the_modules_records(monkeypatch):
     for predict, found in results.items():
         exec(own_data.copying.copied(f"{predict.__module__}.predict"), data)
         assert same_bytes(data["predict"](found, Z), predict(found, Z))
-        with pytest.raises(ValueError, match="must be a .*Posterior"):
+        with refuses("must be a .*Posterior"):
             data["predict"](y, Z)
     exec(own_data.copying.copied("held_out", "strict"), data)
     for row in KERNELS.values():
@@ -251,5 +251,5 @@ def test_RJL_house_copy_takes_the_modules_records(monkeypatch):
     def unknown(*args, **named):
         return row.function(*args, **named)
     own = gp._replace(posterior=gp.posterior._replace(kernel=unknown))
-    with pytest.raises(ValueError, match="not enclosed"):
+    with refuses("not enclosed"):
         data["held_out"](own, X, y)

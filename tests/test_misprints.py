@@ -14,8 +14,7 @@ import predictive as J
 from figures_of.published import published
 from tests.dense import (
     dense_eq11, dense_full_gp, dense_K_MM, dense_kernel, dense_kl, dense_marginals, dense_q,
-    dense_reg, gaussian_kl, joint_and_gap, joint_covariance, known, ln_normal, ln_pdf,
-    prior_of)
+    dense_reg, gaussian_kl, joint_and_gap, joint_covariance, known, ln_normal, ln_pdf, prior_of)
 from tests.oracles import (
     assert_close, central_difference, decimals, each, EPS, expectation, INF, quadrature,
     relative_error, trapezoid)
