@@ -294,6 +294,7 @@ L.certified_stream(X, y, Z, THETA, -1.0, "a")                         must hold 
 L.certified_stream(X, y, Z, THETA, 400.0, 0.4)                        ln_noise
 L.online_bound("5", 1.0, 10, 0.1)          loss_sum must hold real numbers
 L.online_bound(5.0, 1.0, 10, np.ma.array([0.1, 0.2], mask=[0, 1]))          lam must hold real
+R.lbfgs(lambda x: (NAN, x), X[0])                                     start x0
 R.fit(X, y, "VFE")                                                    VFE needs M
 R.fit(X, y[1:])                                                       length: 20 rows against 19
 R.fit(X, y, "VFE", 3, batch=2)                                        batch.*free
