@@ -116,54 +116,38 @@ def wave(N, seed=0, d=1):
     return X, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(N)
 
 
-def variant_parameters(method, rng, ln_theta, ln_noise, Z, Z_mean):
-    """The dict p of a method; what it has besides the arguments is drawn, L_S with entries of
-    either sign.
+def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
+    """X (N, 2), y and a generic, well-conditioned dict p, the diagonal of L_S of either sign;
+    changes: to ln_theta, ln_noise.
     """
+    rng = default_rng(4)
+    X = rng.standard_normal((N, 2))
+    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
+    ln_theta = [-0.2, 0.1, 1.5, 1.3, 0.2] if kernel == "periodic" else [-0.4, 0.3, 0.2]
+    p = dict(ln_theta=ln_theta, ln_noise=-1.3) | changes
+    p = {name: np.array(v) for name, v in p.items()}
     variant = J.METHODS[method][1]
-    M = len(Z)
-    p = dict(ln_theta=np.array(ln_theta), ln_noise=np.array(ln_noise))
     if variant == "no Z":
-        return p
-    p["Z"], diagonal = Z, lambda: rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
+        return X, y, p
+
+    def near(first, n):
+        return X[np.arange(first, first + n) % N] + 0.3 * rng.standard_normal((n, 2))
+
+    def diagonal():
+        return rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
+
+    p["Z"] = near(0, M)
     if variant in ("MFD", "OD"):
-        p["Z_mean"] = Z_mean
+        p["Z_mean"] = near(M, M + 1)
     if variant != "Z only":
-        p["m"] = rng.standard_normal(len(Z_mean if variant == "MFD" else Z))
+        p["m"] = rng.standard_normal(len(p["Z_mean" if variant == "MFD" else "Z"]))
     if variant in ("Chol", "OD"):
         p["L_S"] = np.tril(0.3 * rng.standard_normal((M, M))) + np.diag(diagonal())
     if variant in ("MF", "MFD"):
         p["L_S"] = diagonal()
     if variant == "OD":
-        p["a"] = rng.standard_normal(len(Z_mean))
-    return p
-
-
-def rough_parameters(method, X, M=4, seed=0, kernel="Matern52"):
-    """A generic, well-conditioned dict p for X (N, 2); the seed may be a generator."""
-    rng = default_rng(seed)
-
-    def near(low, high):
-        return X[np.arange(low, high) % len(X)] + 0.3 * rng.standard_normal((high - low, 2))
-
-    Z = near(0, M)
-    Z_mean = near(M, 2 * M + 1) if J.METHODS[method][1] in ("MFD", "OD") else None
-    ln_theta = [-0.2, 0.1, 1.5, 1.3, 0.2] if kernel == "periodic" else [-0.4, 0.3, 0.2]
-    return variant_parameters(method, rng, ln_theta, -1.3, Z, Z_mean)
-
-
-def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
-    """X (N, 2), y and rough_parameters; changes: to ln_theta, ln_noise."""
-    rng = default_rng(4)
-    X = rng.standard_normal((N, 2))
-    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
-    return (
-        X,
-        y,
-        dict(
-            rough_parameters(method, X, M, rng, kernel),
-            **{k: np.array(v) for k, v in changes.items()}),
-    )
+        p["a"] = rng.standard_normal(M + 1)
+    return X, y, p
 
 
 def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern52", module=J):

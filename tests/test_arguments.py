@@ -315,6 +315,10 @@ J.rmse(COLUMN, y[:3])                                                 \(3, 1\)
 J.crps(y[:3], y[:3], COLUMN)                                          \(3, 1\)
 J.crps(y, y, np.append(np.ones(19), -1.0))                            var must be
 J.nll(y, y, np.append(np.ones(19), 0.0))                              var must be
+certificates.prior_from_part(X, y, share=0.02)                        fewer than two
+certificates.prior_from_part(X, y, rows=[3])                          leave two rows in each
+certificates.prior_from_part(X, y, rows=[3, 3])                       increasing row indices
+certificates.prior_from_part(X, y, rows=[3, 20])                      increasing row indices
 rounding.KL_from_above(-0.26, 0.25)                                   KL divergence .* below 0
 pac_objective(**GENERIC, KL=1.0, eps=NAN)                             eps
 pac_objective(**GENERIC, KL=NAN, eps=EPS)                             KL

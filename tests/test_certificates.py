@@ -24,8 +24,7 @@ from tests.dense import dense_K_MM, dense_kernel, gaussian_kl
 from tests.exact import (
     distance, full_gp, inverse, kl_to_prior, loss_of_mean, marginals, OTHERS, total_loss)
 from tests.oracles import (
-    assert_all_close, assert_just_above, decimals, each, exact_kl_inv, refuses, same_bytes,
-    slow_from)
+    assert_all_close, assert_just_above, decimals, each, exact_kl_inv, same_bytes, slow_from)
 from tests.problems import BOUND_POINTS, fit, ill_conditioned, kind_of, theta_of, wave
 
 
@@ -60,7 +59,7 @@ def fixed_before(gp, certificate, M):
 
 
 @pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
-@each("seed", [0, 1])
+@each("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @each("certificate, grouped, M", [
     ("paper", False, None), ("prior", False, None), ("prior", False, 8), ("held-out", False, None),
     ("held-out", False, 8), ("held-out", True, None)])
@@ -133,9 +132,6 @@ def test_draw_part():
         certificates.draw_part(np.eye(6, dtype=kind), y[:6], 0.5) for kind in ("f8", "i1"))
     assert np.array_equal(of_floats, of_bytes)
     assert len(certificates.draw_part(X[:4], y[:4], 0.5)) == 2
-    for part in (dict(share=0.02), dict(rows=[3, 3]), dict(rows=[3]), dict(rows=[3, 40])):
-        with refuses("fewer than two|increasing row indices"):
-            certificates.prior_from_part(X[:40], y[:40], **part)
 
 
 @each("grouped", [False, True])
@@ -275,7 +271,6 @@ def test_certify_predictions(of_groups):
         scores = certificates.interval_scores(of_groups, X, y, groups=groups)
         half_width = certificates.covering_score(scores, 0.9, 0.05)
         assert found == pytest.approx((held.mean_bound, held.mean_risk, half_width, n), rel=1e-9)
-        assert found.half_width >= np.partition(np.abs(y - mean), 215)[215]
         bound, *_, nothing, _ = certificates.certify_predictions(y, mean, eps, 0.05, groups)
         assert (bound, nothing) == (found.bound, None)
     assert certificates.certify_predictions([1, 3], [2, 2], 1).missed == 0
@@ -299,23 +294,6 @@ def test_covering_score_value(n, coverage, delta):
     assert (k == math.inf) == (Decimal(coverage) ** n > delta)
     if k < math.inf:
         assert at_least(int(k)) <= delta < at_least(int(k) - 1)
-
-
-@each("law, share_below", [
-    (lambda u: u, lambda t: t), (lambda u: np.floor(10 * u), lambda t: (t + 1) / 10),
-    (lambda u: np.where(u < 0.9, 0.0, u), lambda t: np.maximum(t, 0.9))],
-    ids=["continuous", "tied", "atom"])
-def test_covering_score_coverage(law, share_below, tables=10_000):
-    """Of 60 scores that are continuous, tied, with an atom: the share below is less than 0.9 in a
-    tenth of the tables at most, and four standard deviations. Of uniform ones the next smaller
-    score fails in more.
-    """
-    u = np.sort(default_rng(0).uniform(0, 1, (tables, 60)))
-    k = int(certificates.covering_score(np.arange(60)[::-1], 0.9, 0.1))
-    failed = np.mean(share_below(law(u[:, k])) < 0.9 - 1e-12)
-    lower = np.mean(u[:, k - 1] < 0.9)
-    print(f"\nfailed: {failed}, one place lower {lower}")
-    assert failed <= 0.1 + 4 * math.sqrt(0.09 / tables) < lower
 
 
 # --- a prior from a part of the rows -------------------------------------------------------------
