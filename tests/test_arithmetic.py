@@ -327,7 +327,7 @@ def outcome(call, names):
 FORMS = {"Fortran order": partial(np.asarray, order="F"), "read-only": lambda a: np.frombuffer(
     a.tobytes()).reshape(a.shape)}
 FORMS |= {of.__name__: lambda a, of=of: a.astype(of) for of in (
-    np.uint8, np.int8, np.int64, np.float16, np.float32, np.bool_)}
+    np.uint8, np.int8, np.float16, np.bool_)}
 
 
 class Aligned(np.ndarray):

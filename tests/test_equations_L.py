@@ -194,17 +194,11 @@ def test_L_eq06_eq08_update_value_any_order(name):
 
 @each("kind", ["SE", "ARD", "mixture"])
 def test_L_eq06_update_value_same_inputs(kind):
-    """The same Z, repeats or not, and theta handed over with no row change no bit; computed, U is I
-    to rounding.
-    """
+    """The same Z, repeats or not, and theta handed over with no row change no bit."""
     q = L_problem(kind)
     for rows in ([0, 1, 2, 3, 4], [0, 1, 1, 2, 3, 0, 1, 4]):
         state = first_state(dict(q, Z_a=q["Z_a"][rows]))
-        same = (state.Z.copy(), state.ln_theta.copy())
-        U, _ = L._old_features(state, *same, state.Linv)
-        error = np.max(np.abs(U - np.eye(len(rows))))
-        assert error < 1e-15 * np.linalg.cond(state.Linv) ** 2
-        for given in ((), same):
+        for given in ((), (state.Z.copy(), state.ln_theta.copy())):
             assert same_bytes(L.update(state, q["X_a"][:0], q["y_a"][:0], 0.3, *given), state)
 
 
@@ -559,28 +553,14 @@ def test_L_eq09_eq10_eq11_eq17_online_bound_value():
 
 @each("kind", L_KINDS)
 def test_L_eq13_process_kl_value(kind):
-    """KL of all inducing variables, old and new, and of f on a few inputs: the process KL; less
-    where they are left out.
-
-    0 for equal states; never negative; posterior's KL where the kernel stays.
-    """
+    """KL of all inducing variables, old and new; 0 for equal states; never negative."""
     q = L_problem(kind)
     ln_noise = np.array(-0.8)
     old = first_state(q)
     rows = (q["X_b"], q["y_b"])
-    Z_a, Z_b = (q["Z_a"], True), (q["Z_b"], True)
     new = L.update(old, *rows, ln_noise, q["Z_b"])
-    grid = (L_grid(q, 3), False)
-    value = L.process_kl(new, old)
-
-    def kl(*blocks):
-        return dense_kl(known(new), known(old), *blocks)
-
-    assert_close(value, kl(Z_a, Z_b), 1e-8)
-    assert 0 < kl(grid) < kl(grid, (q["X_b"], False)) < value * (1 + 1e-9)
-    assert kl((q["Z_a"][:2], True), Z_b) < value
-    p = dict(Z=q["Z_b"], ln_theta=q["theta_a"], ln_noise=ln_noise)
-    assert_close(L.marginals_and_kl(p, old, *rows)[0][2], value, 1e-12)
+    blocks = (q["Z_a"], True), (q["Z_b"], True)
+    assert_close(L.process_kl(new, old), dense_kl(known(new), known(old), *blocks), 1e-8)
     assert max(L.process_kl(one, one) for one in (old, new)) < 1e-13
     assert L.process_kl(old, new) > 0
     for Z in (q["Z_a"].copy(), q["Z_a"][[0, 1, 1, 2]]):

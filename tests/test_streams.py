@@ -178,19 +178,6 @@ def test_remaining_inputs_value():
     assert np.array_equal(np.round(stream.remaining_inputs(state, 3)), [[0], [1], [2]])
 
 
-@each("offset", [0.0, 1e6])
-def test_L_sec51_running_moments_value(offset):
-    """Any cut into batches, empty ones too: n, mean and squares of everything, far from 0 as well.
-    """
-    y = offset + default_rng(0).standard_normal(40)
-    target = stream.Moments()
-    for start, end in itertools.pairwise([0, 1, 1, 2, 9, 40]):
-        target = stream.running_moments(target, y[start:end])
-        want = end, np.mean(y[:end]), end * np.var(y[:end])
-        assert np.allclose(target, want, 1e-14, 1e-11 * offset + 1e-13)
-    assert_close(stream.middle_and_unit(target)[1], np.std(y), 1e-9)
-
-
 # --- outliers, inputs that wake ------------------------------------------------------------------
 
 
