@@ -12,35 +12,23 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import certificates, rounding, search, stream
-from figures_of import baselines
 
-
-# --- modules -------------------------------------------------------------------------------------
-
-SHIPPED = types.SimpleNamespace(R=R, J=J, L=L, baselines=baselines)
 
 # --- kernels -------------------------------------------------------------------------------------
 
-KERNELS = {            # kind -> module and name of the kernel
-    "SE": ("R", "se_kernel"), "Matern32": ("J", "matern32"), "Matern52": ("J", "matern52"),
-    "periodic": ("J", "periodic"), "mixture": ("L", "spectral_mixture")}
+KERNELS = {"SE": R.se_kernel, "Matern32": J.matern32, "Matern52": J.matern52,
+           "periodic": J.periodic, "mixture": L.spectral_mixture}
 WAVES = ("periodic", "mixture")
 
 
-def kernel_function(kind, modules=SHIPPED):
-    """The kernel of a kind, shipped or traced."""
-    module, name = KERNELS[kind]
-    return getattr(getattr(modules, module), name)
-
-
 def kind_of(function):
-    """The kind of a shipped kernel."""
-    return next(kind for kind in KERNELS if kernel_function(kind) is function)
+    """The kind of a kernel."""
+    return next(kind for kind, kernel in KERNELS.items() if kernel is function)
 
 
 def kernel_for(ln_theta):
     """SE, or a mixture where ln_theta is a table."""
-    return kernel_function("mixture" if np.ndim(ln_theta) == 2 else "SE")
+    return KERNELS["mixture" if np.ndim(ln_theta) == 2 else "SE"]
 
 
 def kernel_case(kind, d=2, shared=False):
@@ -150,17 +138,13 @@ def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
     return X, y, p
 
 
-def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern52", module=J):
+def J_objective(method, p, X, y, N=None, beta_reg=1.0):
     """value, back of the objective that a method minimises, in nats per row."""
-    kernel = module.KERNELS[kernel]
-    if method in ("exact", "FITC"):
-        nll = module.full_gp_nll if method == "exact" else functools.partial(
-            module.sparse_nll, kind="FITC")
-        own = {name: v for name, v in p.items() if name != "X"}
-        value, back = nll(X, y, **own, kernel=kernel)
-        return value / len(y), lambda d: back(d / len(y))
-    g = functools.partial(module.gamma_fit, gamma=gamma) if method == "gamma-robust" else None
-    return module.objective(p, X, y, N, method, beta_reg, kernel, g)
+    if method not in ("exact", "FITC"):
+        return J.objective(p, X, y, N, method, beta_reg)
+    nll = J.full_gp_nll if method == "exact" else functools.partial(J.sparse_nll, kind="FITC")
+    value, back = nll(X, y, **p, kernel=J.matern52)
+    return value / len(y), lambda d: back(d / len(y))
 
 
 @functools.cache
@@ -201,15 +185,14 @@ def L_problem(kind="ARD", keep=0, seed=5):
         X_a=X_a, y_a=y_a, X_b=X_b, y_b=y_b, noise=-1.1)
 
 
-def L_grid(q, n=9):
-    """Inputs around those of an L_problem, (n, d)."""
-    return default_rng(0).uniform(-3, 3, (n, q["Z_a"].shape[1]))
+def L_grid(q):
+    """Inputs around those of an L_problem, (9, d)."""
+    return default_rng(0).uniform(-3, 3, (9, q["Z_a"].shape[1]))
 
 
 def first_state(q):
     """The Posterior after the first batch of an L_problem."""
-    kernel = kernel_function(q["kernel"]) if "kernel" in q else kernel_for(q["theta_a"])
-    nothing = L.prior(q["Z_a"], q["theta_a"], kernel)
+    nothing = L.prior(q["Z_a"], q["theta_a"], kernel_for(q["theta_a"]))
     return L.update(nothing, q["X_a"], q["y_a"], q["noise"])
 
 
@@ -246,11 +229,6 @@ def sine(N=60, d=2, seed=0):
     rng = default_rng(seed)
     X = rng.standard_normal((N, d))
     return X, np.sin(1.5 * X[:, 0]) + 0.3 * X[:, -1] + 0.2 * rng.standard_normal(N)
-
-
-def same(p, q):
-    """Whether two dicts of parameters are equal to the last bit."""
-    return p.keys() == q.keys() and all(np.array_equal(p[name], q[name]) for name in p)
 
 
 def fit(*args, **options):

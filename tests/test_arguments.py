@@ -22,14 +22,13 @@ import pacgp_ref as R
 import predictive as J
 from beyond import certificates, kernels, rounding, stream
 from own_data import copying
-from test_ref import TABLE, TRACES
+from test_ref import SHIPPED, TABLE, TRACES
 from tests.dense import decimal_kernel, dense_predict, gaussian_kl, inverse, joint_covariance
 from tests.oracles import (
     assert_all_close, assert_close, decimal_cholesky, decimal_solve, decimals, each, EPS, GENERIC,
     HERE, INF, leaves, NAMES, NAN, refuses, same_bytes)
 from tests.problems import (
-    certified, crowded, kernel_case, kernel_function, KERNELS, ODD, odd_data, pac_objective,
-    SHIPPED, wave)
+    certified, crowded, kernel_case, KERNELS, ODD, odd_data, pac_objective, wave)
 
 X = np.round(16 * default_rng(0).standard_normal((20, 2))) / 16    # float32 has these
 y = np.round(16 * np.sin(X[:, 0])) / 16
@@ -565,7 +564,7 @@ def test_kernel_refuses(kind):
     for args in ((X1[:, :1], X2, theta), (wide, X2, theta), (wide, wide, theta),
                  (X1, X2, theta[..., -1:])):
         with refuses("ln_theta must have .*entries for"):
-            kernel_function(kind)(*args)
+            KERNELS[kind](*args)
 
 
 @each("name", NAMES)

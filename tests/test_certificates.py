@@ -27,6 +27,7 @@ from tests.oracles import (
     assert_all_close, assert_just_above, decimals, each, exact_kl_inv, same_bytes, slow_from)
 from tests.problems import BOUND_POINTS, fit, ill_conditioned, kind_of, theta_of, wave
 
+pytestmark = pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
 
 # --- who may look at what ------------------------------------------------------------------------
 
@@ -58,7 +59,6 @@ def fixed_before(gp, certificate, M):
     return (fit.method, fit.loss, fit.kernel.__name__), fixed
 
 
-@pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
 @each("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @each("certificate, grouped, M", [
     ("paper", False, None), ("prior", False, None), ("prior", False, 8), ("held-out", False, None),
@@ -328,7 +328,6 @@ def dense_given(parts, Z, ln_theta, alpha, jitter, kind):
 @each("method, M, kernel", [
     ("kl-PAC-GP", None, R.se_kernel), ("full-GP", None, OTHERS[2]), ("kl-PAC-SGP", 5, OTHERS[0]),
     ("VFE", 5, OTHERS[1])])
-@pytest.mark.filterwarnings("ignore:.*stopped after", "ignore:.*B > 0.999")
 def test_prior_share_value(method, M, kernel):
     """B of a fit from part one, optimum.x and dense matrices: the best temper, which is kept, no
     grid; what is stored predicts as that one.

@@ -18,8 +18,7 @@ from tests.oracles import (
     assert_all_close, assert_close, central_difference, decimal_solve, decimals, DEFINITIONS, each,
     EPS, exact_kl, exact_kl_inv, exact_norm_cdf, exact_xi, expectation, GENERIC, INF, NAMES, NAN,
     quadrature, refuses)
-from tests.problems import (
-    drawn, kernel_case, kernel_function, KERNELS, pac_objective, problem, WAVES)
+from tests.problems import drawn, kernel_case, KERNELS, pac_objective, problem, WAVES
 
 UNIT = [
     0.0, 1e-300, 1e-100, 1e-20, 1e-12, 1e-8, 1e-5, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6,
@@ -548,9 +547,8 @@ def test_R_eq06_eq08_full_gp_value(noise, tol):
 
 def test_kernels_complete():
     """Every kernel of fits and of files has its formula here; J's by the same names."""
-    assert {name: row.function for name, row in kernels.KERNELS.items()} == {
-        kind: kernel_function(kind) for kind in KERNELS}
-    assert J.KERNELS.items() <= {kind: kernel_function(kind) for kind in KERNELS}.items()
+    assert {name: row.function for name, row in kernels.KERNELS.items()} == KERNELS
+    assert J.KERNELS.items() <= KERNELS.items()
 
 
 @each("kind", KERNELS)
@@ -558,7 +556,7 @@ def test_kernel_value(kind):
     """The formula; far from the origin no digit is lost; signal variance on the diagonal; no row.
     Where rows coincide nothing pulls at them.
     """
-    kernel = kernel_function(kind)
+    kernel = KERNELS[kind]
     for size in [(1, False), (2, False), (3, False), *[(2, True), (3, True)] * (kind not in WAVES)]:
         X1, X2, ln_theta = kernel_case(kind, *size)
         assert_close(kernel(X1, X2, ln_theta)[0], dense_kernel(X1, X2, ln_theta, kind), 1e-14)

@@ -31,6 +31,7 @@ LEVELS = {"pacgp_ref": 1, "predictive": 2, "online": 2, "beyond": 3, "figures_of
 SOURCES = {str(path.relative_to(HERE).with_suffix("")).replace("/", "."): path.read_text()
            for name in LEVELS for path in (*HERE.glob(f"{name}.py"), *HERE.glob(f"{name}/*.py"))}
 TREES = {room: ast.parse(source).body for room, source in SOURCES.items()}
+pytestmark = pytest.mark.filterwarnings("ignore:.*stopped after")
 PAPERS = {"R": "pacgp_ref", "J": "predictive", "L": "online"}
 BELOW = [room for room in SOURCES if LEVELS[room.split(".")[0]] <= 3]
 
@@ -184,7 +185,6 @@ y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(20)
 """
 
 
-@pytest.mark.filterwarnings("ignore:.*stopped after")
 @each("room, names, text", [
     ("pacgp_ref", "sparse_gp", "sparse_gp(X, y, Z, ln_theta, -1.0)[1](y, y, 0.5)"),
     ("pacgp_ref", "predict fit", "predict(fit(X, y, 'free-kl-PAC-SGP', 4, max_evals=5), Z)"),
@@ -224,7 +224,6 @@ def test_RJL_house_copy_is_short(monkeypatch):
         eval("matern52(1e6 * X, X, ln_theta)", data)
 
 
-@pytest.mark.filterwarnings("ignore:.*stopped after")
 def test_RJL_house_copy_takes_the_modules_records(monkeypatch):
     """Records are known by their fields, kernels by their names: what a module returns goes into a
     copy; another kernel does not.

@@ -26,7 +26,7 @@ from own_data import certify
 from tests.dense import dense_certificate, dense_fit, dense_K_MM
 from tests.oracles import (
     assert_all_close, assert_close, assert_just_above, each, INF, NAN, refuses, same_bytes)
-from tests.problems import fit, J_objective, kind_of, ODD, odd_data, same, sine, wave
+from tests.problems import fit, J_objective, kind_of, ODD, odd_data, sine, wave
 
 pytestmark = pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
 
@@ -240,7 +240,7 @@ def test_J_alg1_epochs(N, batch, n, monkeypatch):
     assert np.ptp([*map(len, visits)]) <= 1
     (_, _, *first), (_, start, *second) = (call.args for call in adam.call_args_list)
     assert first == [[0.3] * n, box, None] and second[:2] == [[0.2] * n, box]
-    assert same(start, found[0][0]) and second[2][2] == n             # the count of steps
+    assert same_bytes(start, found[0][0]) and second[2][2] == n             # the count of steps
     for milestones, falls in (
             (J.MILESTONES, (0, 0, 1, 2)), ((), (0, 0, 0, 0)), ((0.2,), (0, 1, 1, 1))):
         assert_close([J.step_size(3.0, i, 4, milestones) for i in range(4)],
@@ -698,7 +698,7 @@ def test_J_alg1_fit_value(method):
     nll = np.mean((y_val - mean) ** 2 / var + np.log(2 * math.pi * var)) / 2
     assert_close(found.validation, nll, 1e-10)
     without = train()
-    assert same(without.params, found.params)
+    assert same_bytes(without.params, found.params)
     assert math.isnan(without.validation)
 
 
