@@ -543,17 +543,16 @@ def test_kernel_far_value_and_ulps(kind):
 
 
 def test_kernel_outliers(monkeypatch):
-    """Only outliers cost differences, one each of 60 and 40 rows; all else is as by differences.
-    Gradients: "outliers" in test_ref.py.
+    """Only outliers cost differences, one each of 60 and 40 rows. Values: above; gradients:
+    "outliers" in test_ref.py.
     """
     X1, X2 = np.split(default_rng(0).standard_normal((100, 4)), [60])
     X1[7], X2[3] = 100, -70
     cells, plain = [], R.differences
     monkeypatch.setattr(R, "differences", lambda a, b, inv_l: (
         cells.append(len(a) * len(b)), plain(a, b, inv_l))[1])
-    E, want = (R.ln_se_kernel(X1, X2, np.array([0.3, 0.5]), exact)[0] for exact in (False, True))
-    assert_close(E, want, 1e-15)
-    assert sum(cells) == 60 + 40 - 1 + 60 * 40
+    R.ln_se_kernel(X1, X2, np.array([0.3, 0.5]))
+    assert sum(cells) == 60 + 40 - 1
 
 
 @each("kind", KERNELS)

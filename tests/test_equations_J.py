@@ -14,9 +14,6 @@ from tests.dense import dense_marginals, dense_predict, dense_q, dense_reg, ln_p
 from tests.oracles import assert_all_close, assert_close, each, expectation, same_bytes
 from tests.problems import fit_near, J_problem
 
-FIVE = dict(
-    y=np.array([0.3, -1.2, 0.9, 2.0, -0.5]), mean=np.array([0.1, -0.5, 1.55, -1.0, -0.45]),
-    ktilde=np.array([0.25, 0.09, 0.5, 2.0, 0.01]), svar=np.array([0.4, 0.02, 0.3, 1.0, 3.0]))
 SIGMA2 = 0.3
 
 
@@ -246,11 +243,13 @@ def test_J_eq06_eq14_eq15_eq18_eq19_eq20_eq21_eq22_data_fit_value():
     logarithm, by quadrature. So the factors of (y - mean)^2 are (19)-(21)'s, and what is seen with
     what is averaged over is (14) = (22).
     """
+    rng = default_rng(0)
+    rows = *rng.standard_normal((2, 5)), *10 ** rng.uniform(-2, 0.5, (2, 5))
     want = [
         expectation(lambda g: ln_pdf(y, g, SIGMA2 + 0.3 * kt + 0.6 * sv), mu, 0.7 * kt + 0.4 * sv)
-        for y, mu, kt, sv in zip(*FIVE.values())
+        for y, mu, kt, sv in zip(*rows)
     ]
-    assert_close(J.data_fit(**FIVE, sigma2=SIGMA2, see_ktilde=0.3, see_svar=0.6)[0], want, 1e-12)
+    assert_close(J.data_fit(*rows, SIGMA2, 0.3, 0.6)[0], want, 1e-12)
 
 
 @each("gamma", [1.01, 1.07, 1.5, 2.0])

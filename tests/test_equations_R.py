@@ -20,12 +20,9 @@ from tests.oracles import (
     quadrature, refuses)
 from tests.problems import drawn, kernel_case, KERNELS, pac_objective, problem, WAVES
 
-UNIT = [
-    0.0, 1e-300, 1e-100, 1e-20, 1e-12, 1e-8, 1e-5, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6,
-    0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 1 - 1e-5, 1 - 1e-8, 1 - 1e-12, 1.0]
-NATS = [
-    1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0,
-    20.0, 36.0, 40.0, 100.0, 300.0, 700.0, INF]
+SMALL = 10.0 ** np.array([-300, -100, -20, -12, -8, -5, -3])
+UNIT = [0.0, *SMALL, 0.01, 0.05, *np.linspace(0.1, 0.9, 9), 0.95, 0.99, *(1 - SMALL[3:]), 1.0]
+NATS = [*np.geomspace(1e-10, 100, 20), 36.0, 300.0, 700.0, INF]
 
 
 # --- R (1)-(3), Sec. 2, App. A: risks, kl and its inverse ------------------------------------
