@@ -1097,8 +1097,8 @@ def test_closed(lines):
     with patch("sys.stdin", None):
         refused("follow -", "standard input is closed")
     os.mkfifo("pipe")
-    run("follow t.csv --out o")
-    for typed, want in ((typed, want), ("follow t.csv", *content("o"))):
+    run(f"{QUICK['follow']} t.csv --out o")
+    for typed, want in ((typed, want), (f"{QUICK['follow']} t.csv", *content("o"))):
         with subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE) as cat:
             subprocess.run(own_data(f"{typed} --out pipe"), check=True, timeout=100)
             assert cat.stdout.read() == want
