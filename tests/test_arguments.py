@@ -28,7 +28,7 @@ from tests.oracles import (
     assert_all_close, assert_close, decimal_cholesky, decimal_solve, decimals, each, EPS, GENERIC,
     HERE, INF, leaves, NAMES, NAN, refuses, same_bytes)
 from tests.problems import (
-    certified, crowded, kernel_case, KERNELS, ODD, odd_data, pac_objective, wave)
+    certified, crowded, kernel_case, KERNELS, ODD, odd_data, pac_objective, Table, wave)
 
 X = np.round(16 * default_rng(0).standard_normal((20, 2))) / 16    # float32 has these
 y = np.round(16 * np.sin(X[:, 0])) / 16
@@ -86,27 +86,11 @@ L.stream: X=X, y=y, Z=Z, method="O-PACGP", n0=8, pretrain=4, steps=4, batch=4, e
 MODELS = {"fit", "learner", "posterior"}
 
 
-class Frame:
-    """A data frame, as far as arrays go: indexed by names of columns alone."""
-
-    def __init__(self, values):
-        self.values = values
-
-    def __array__(self, dtype=None, copy=None):
-        return np.array(self.values, dtype=dtype)
-
-    def __len__(self):
-        return len(self.values)
-
-    def __getitem__(self, key):
-        raise KeyError(key)
-
-
 def another(value):
     """The same value in another form, in which arithmetic would overflow or round."""
     if isinstance(value, dict):
         return {name: another(v) for name, v in value.items()}
-    forms = {np.ndarray: Frame, bool: np.bool_, int: np.uint8, tuple: np.float32,
+    forms = {np.ndarray: Table, bool: np.bool_, int: np.uint8, tuple: np.float32,
              float: lambda v: (np.int8 if v == int(v) else np.float16)(v)}
     return forms.get(type(value), lambda v: v)(value)
 

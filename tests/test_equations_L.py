@@ -145,13 +145,12 @@ def states_around(pieces, X, y, state, noise):
 
 
 def cuts(n, rng):
-    """name -> pieces: ways to stream n rows."""
+    """Ways to stream n rows, one by one and in batches, in order and permuted, also empty ones."""
     pi = rng.permutation(n)
-    return {
-        "rows": [[i] for i in range(n)],
-        "batches": np.split(np.arange(n), [n // 10, n // 3, n // 3 + 1]),
-        "permuted rows": [[i] for i in pi], "permuted batches": np.split(pi, [n // 4, 2 * n // 3]),
-        "with empty ones": [[], pi[: n // 3], [], [], pi[n // 3 :], []]}
+    return [
+        [[i] for i in range(n)], np.split(np.arange(n), [n // 10, n // 3, n // 3 + 1]),
+        [[i] for i in pi], np.split(pi, [n // 4, 2 * n // 3]),
+        [[], pi[: n // 3], [], [], pi[n // 3 :], []]]
 
 
 def ill_conditioned(l2):
@@ -181,7 +180,7 @@ def test_L_eq06_eq08_update_value_any_order(name):
     start = L.prior(p["Z"], p["ln_theta"])
     one = L.update(start, X, y, p["ln_noise"])
     bound, _ = R.sparse_nll(X, y, **p, kind="VFE")
-    for pieces in cuts(len(y), default_rng(2)).values():
+    for pieces in cuts(len(y), default_rng(2)):
         *states, state = states_around(pieces, X, y, start, p["ln_noise"])
         total = sum(L.free_energy(p, old, X[rows], y[rows])[0]
                     for old, rows in zip(states, pieces, strict=True))

@@ -34,6 +34,7 @@ from own_data.follow import StreamGP
 from own_data.score import PredictiveGP
 from tests.dense import dense_certificate
 from tests.oracles import each, refuses, same_bytes
+from tests.problems import Table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 QUICK = {
@@ -1116,12 +1117,6 @@ def test_conventions(kind):
         columns = ["a", "b"]
         name = "price"
 
-    class Labelled:                                      # what [] does to a data frame's rows
-        def __init__(self, values):
-            self.values = values
-
-        def __array__(self, dtype=None, copy=None):
-            return self.values
     X, y = wave()
     gp = model_of(QUICK[kind])
     known = gp.get_params()
@@ -1139,7 +1134,7 @@ def test_conventions(kind):
         assert np.isnan(gp.score(X[:1], y[:1]))
     assert np.array_equal(np.c_[X, y], np.column_stack(wave())) and np.all(sd > 0)
     ax = Mock()
-    gp.draw(ax, Labelled(X.view(Frame)), Labelled(y)) if kind != "follow" else gp.draw(ax)
+    gp.draw(ax, Table(X.view(Frame)), Table(y)) if kind != "follow" else gp.draw(ax)
     assert {*ax.plot.mock_calls[0].args[1]} == {*y[12 * (kind == "follow"):]}
     assert gp._estimator_type == "regressor" and not hasattr(type(gp)(), "rows_")
     other = X.view(Frame)

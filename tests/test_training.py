@@ -122,24 +122,22 @@ def test_R_lbfgs_stops(fun, x0, options, message):
 def test_R_optimisers_own_gradient(minimise):
     """An objective of dicts may return the same arrays each time, others beside them and in
     another order; bounds that cross are refused; vectors give the same."""
-    buffers = np.zeros(1), np.zeros(()), np.array(0.0)
+    buffer = np.zeros(3)
     start = dict(b=np.array(VALLEY[0]), a=np.array(VALLEY[1:2]))
 
-    def reused(p):
-        buffers[2][()], (buffers[1][()], buffers[0][:]) = rosenbrock(R.pack(p))
-        return buffers[2], dict(more=1.0, a=buffers[0], b=buffers[1])
-
-    def new(p):
-        f, g = rosenbrock(R.pack(p))
-        return f, dict(b=g[:1], a=g[1:])
+    def fun(p, form=np.array):
+        buffer[0], buffer[1:] = rosenbrock(R.pack(p))
+        out = form(buffer)
+        return out[0, ...], dict(more=1.0, a=out[2:], b=out[1, ...])
     box = dict(a=(-INF, 0.5), no=(3.0, 4.0))
-    ours, want = (minimise(fun, start, box) for fun in (reused, new))
+    ours, want = (minimise(functools.partial(fun, form=form), start, box)
+                  for form in (np.asarray, np.array))
     assert same_bytes(ours, want)
     assert [np.shape(v) for v in ours.x.values()] == [(), (1,)] and ours.x["a"] <= 0.5
     if minimise is R.minimum:
         assert same_bytes(R.pack(ours.x), R.lbfgs(rosenbrock, VALLEY[:2], upper=[INF, 0.5]).x)
     with refuses("lower"):
-        minimise(new, start, dict(b=(1.0, 0.0)))
+        minimise(fun, start, dict(b=(1.0, 0.0)))
 
 
 def test_R_lbfgs_limit_no_descent(monkeypatch):
