@@ -185,7 +185,6 @@ Q = {                  # what the variants of J's q(u) hold besides Z
     "MFD": dict(m=m, L_S=np.diag(L_S), Z_mean=Z_mean),
     "OD": dict(m=m, L_S=L_S, Z_mean=Z_mean, a=a)}
 FORMS = {"given": {}, "free": dict(m=m, L_S=L_S)}          # L: q given by the data, or free
-FEW, MANY = (1, 3, 1), (90, 60, 3)                          # N, M, d; triangles of 60 are halved
 TABLE = {}             # name -> call, point, largest errors against autograd and differences
 
 
@@ -468,11 +467,11 @@ def test_grad_complete():
     assert [name for code, name in wanted.items() if code not in seen] == []
 
 
-@pytest.mark.parametrize("size", [FEW, MANY], ids=str)
+@pytest.mark.parametrize("size", [(1, 3, 1), (90, 60, 3)], ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_grad_any_size(size, seed):
-    """Random data, scales and units, few and many: an inducing input in each cube of unit volume,
-    so that no matrix is nearly singular.
+    """Random data, scales and units, few and many (triangles of 60 are halved): an inducing input
+    in each cube of unit volume, so that no matrix is nearly singular.
     """
     rng = np.random.default_rng(seed)
     N, M, d = size
@@ -481,18 +480,17 @@ def test_grad_any_size(size, seed):
     Z = M ** (1 / d) * scale * (np.arange(1, M + 1)[:, None] * root % 1)
     X = M ** (1 / d) * scale * rng.random((N, d))
     y = unit * rng.standard_normal(N)
-    p = dict(ln_theta=np.append(2 * np.log(rng.uniform(0.3, 1, d) * scale), 2 * math.log(unit)),
-             ln_noise=2 * math.log(unit) + rng.uniform(-5, 2), Z=Z)
+    theta = np.append(2 * np.log(rng.uniform(0.3, 1, d) * scale), 2 * math.log(unit))
+    noisy = dict(ln_theta=theta, ln_noise=2 * math.log(unit) + rng.uniform(-5, 2))
     free = dict(m=rng.standard_normal(M), L_S=np.eye(M) + np.tril(rng.standard_normal((M, M))) / M)
-    data = {name: p[name] for name in ("ln_theta", "ln_noise")}
-    q = {name: p[name] for name in ("ln_theta", "Z")} | free
     loose = 1e-9, np.inf
-    assert_right(lambda at, p: at.R.full_gp(X, y, **p), data, *loose)
-    assert_right(lambda at, p: at.R.sparse_free(X, **p), q, *loose)
+    assert_right(lambda at, p: at.R.full_gp(X, y, **p), noisy, *loose)
+    assert_right(lambda at, p: at.R.sparse_free(X, **p), dict(free, ln_theta=theta, Z=Z), *loose)
+    p = dict(noisy, Z=Z)
     assert_right(lambda at, p: at.R.sparse_gp(X, y, **p), dict(p, alpha=rng.random()), *loose)
     assert_right(lambda at, p: at.R.sparse_nll(X, y, **p, kind="VFE"), p, *loose)
     assert_right(lambda at, p: at.J.objective(p, p["X"], y, 2 * N, "PPGPR-Chol", 0.3),
-                 p | free | dict(X=X), *loose)
+                 dict(p, X=X, **free), *loose)
 
 
 @pytest.mark.parametrize("factor", [1.001, -1.0, 0.0])

@@ -110,8 +110,8 @@ def test_draw_part():
     assert len(rows) == 61 and np.all(np.diff(rows) > 0)
     labels = np.arange(101) // 2
     drawn = [rows, draw(X, y, 0.6)] + [draw(*table, 0.6, 1) for table in (
-        (X[::-1], y), (X[:, ::-1], y), (X[:, [1, 1]], y), (X + [0, 1e9], y), (X, np.r_[y[1:], y[0]]),
-        (X + [1e-6, 0] * y[:, None], y), (X, y + 1e-6 * X[:, 0]))]
+        (X[::-1], y), (X[:, ::-1], y), (X[:, [1, 1]], y), (X + [0, 1e9], y),
+        (X, np.r_[y[1:], y[0]]), (X + [1e-6, 0] * y[:, None], y), (X, y + 1e-6 * X[:, 0]))]
     drawn += [draw(X, y, 0.6, 1, groups) for groups in (labels, labels[::-1])]
     assert len({*map(tuple, drawn)}) == len(drawn)
     one, other = ({*groups[draw(X, y, 0.6, 1, groups)].tolist()}
@@ -506,7 +506,7 @@ def test_L_eq09_online_bound_coverage(T, delta=0.05):
     assert alone < right <= delta < min(wrong)
 
 
-@each("T, U", [(20, 4), pytest.param(60, 6, marks=pytest.mark.slow)])
+@each("T, U", [(12, 4), pytest.param(60, 6, marks=pytest.mark.slow)])
 def test_certificate_coverage(T, U, delta=0.05):
     """The exact probability that the mixture ever fails, on the stream that adapts to hurt it most,
     is below delta. It is above without the confidence term, with half of it, and for the best of 20
