@@ -432,7 +432,10 @@ for kind, theta in THETA.items():
 
 # --- 4. the tests ---------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("name", TABLE)
+each = pytest.mark.parametrize
+
+
+@each("name", TABLE)
 def test_grad(name):
     """By hand, by autograd of the shipped source, by differences."""
     assert_right(*TABLE[name])
@@ -467,8 +470,8 @@ def test_grad_complete():
     assert [name for code, name in wanted.items() if code not in seen] == []
 
 
-@pytest.mark.parametrize("size", [(1, 3, 1), (90, 60, 3)], ids=str)
-@pytest.mark.parametrize("seed", range(3))
+@each("size", [(1, 3, 1), (90, 60, 3)], ids=str)
+@each("seed", range(3))
 def test_grad_any_size(size, seed):
     """Random data, scales and units, few and many (triangles of 60 are halved): an inducing input
     in each cube of unit volume, so that no matrix is nearly singular.
@@ -477,8 +480,9 @@ def test_grad_any_size(size, seed):
     N, M, d = size
     unit, scale = 10 ** rng.uniform(-3, 3, 2)
     root = np.sqrt([2.0, 3.0, 5.0])[:d]                     # multiples are spread evenly
-    Z = M ** (1 / d) * scale * (np.arange(1, M + 1)[:, None] * root % 1)
-    X = M ** (1 / d) * scale * rng.random((N, d))
+    side = M ** (1 / d) * scale
+    Z = side * (np.arange(1, M + 1)[:, None] * root % 1)
+    X = side * rng.random((N, d))
     y = unit * rng.standard_normal(N)
     theta = np.append(2 * np.log(rng.uniform(0.3, 1, d) * scale), 2 * math.log(unit))
     noisy = dict(ln_theta=theta, ln_noise=2 * math.log(unit) + rng.uniform(-5, 2))
@@ -493,8 +497,8 @@ def test_grad_any_size(size, seed):
                  dict(p, X=X, **free), *loose)
 
 
-@pytest.mark.parametrize("factor", [1.001, -1.0, 0.0])
-@pytest.mark.parametrize("spoilt, of", [("ln_theta", 0), ("Z", 0), ("m", 0), ("L_S", 1)])
+@each("factor", [1.001, -1.0, 0.0])
+@each("spoilt, of", [("ln_theta", 0), ("Z", 0), ("m", 0), ("L_S", 1)])
 def test_errors_rejects(spoilt, of, factor):
     """One argument's gradient, wrong for one output that is small beside another, is named: it
     alone.

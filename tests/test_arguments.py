@@ -348,16 +348,13 @@ def test_odd_data_J_fit(method, case):
 
 
 @each("method", J.METHODS)
-def test_odd_data_J_shift_and_distance(method):
-    """X shifted by 1000: the same predictions. X times 1e200: a warning, and numbers."""
+def test_odd_data_J_distance(method):
+    """X times 1e200: a warning, and numbers."""
     X, y = wave(30, d=2)
-
-    def predictions(X):
-        return J.predict(J.fit(X, y, method, Z=X[:4], epochs=5), X)
-
-    assert_all_close(predictions(X + 1000), predictions(X), 1e-7)
+    X = X * 1e200
     with pytest.warns(R.FitWarning, match="column 0 of X has mean .* scales X and y"):
-        assert np.all(np.isfinite(predictions(X * 1e200)))
+        found = J.fit(X, y, method, Z=X[:4], epochs=5)
+    assert np.all(np.isfinite(J.predict(found, X)))
 
 
 @each("case", [case for case in ODD if case not in ("N = 1", "d > N")])

@@ -266,7 +266,7 @@ def numbers(top, ln_l2):
         wave=np.array([0.0, 1.0, 1.0, 0.0, 1.0]),
         theta_periodic=np.array([ln_l2, 1.0, 1.0, 1.0, 0.0]),
         theta_mixture=np.array([[0.0, 1.0, ln_l2, 1.0, 0.0], [1.0, 1.0, 0.0, ln_l2, 1.0]]),
-        grid=np.arange(7.0) if top > 6 else np.array([0.0, 1.0]), S=1 + whole(4, high=few - 1),
+        grid=np.arange(7.0) if top > 6 else np.array([0.0, 1.0]),
         W0=whole(2, 3, high=few), b0=whole(3, high=few), W1=whole(3, 2, high=few),
         b1=whole(2, high=1))
     a["high"] = np.maximum(a["low"], whole(12))
@@ -292,7 +292,7 @@ def names_of(given, form):
     return ROOMS | a | dict(
         np=np, rng=partial(default_rng, 0), bowl=bowl, old=old, p_exact=both,
         p_exact_1=dict(ln_theta=form(theta[1:]), ln_noise=a["noise"]), p_given=dict(both, Z=a["Z"]),
-        p_chol=dict(p, L_S=a["G"]), p_mfd=dict(p, L_S=a["S"], Z_mean=a["Z"]),
+        p_chol=dict(p, L_S=a["G"]), p_mfd=dict(p, L_S=a["m1"], Z_mean=a["Z"]),
         p_od=dict(p, L_S=a["G"], Z_mean=form(X[4:8]), a=a["m1"]),
         net={name: a[name] for name in ("W0", "b0", "W1", "b1")},
         sums=baselines.GridSums(np.arange(7.0), zeros, np.zeros(7), 0.0, 0),
