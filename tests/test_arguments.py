@@ -25,8 +25,8 @@ from own_data import copying
 from test_ref import SHIPPED, TABLE, TRACES
 from tests.dense import decimal_kernel, dense_predict, gaussian_kl, inverse, joint_covariance
 from tests.oracles import (
-    assert_all_close, assert_close, decimal_cholesky, decimal_solve, decimals, each, EPS, GENERIC,
-    HERE, INF, leaves, NAMES, NAN, refuses, same_bytes)
+    assert_close, decimal_cholesky, decimal_solve, decimals, each, EPS, GENERIC, HERE, INF, leaves,
+    NAMES, NAN, refuses, same_bytes)
 from tests.problems import (
     certified, crowded, kernel_case, KERNELS, ODD, odd_data, pac_objective, Table, wave)
 
