@@ -826,7 +826,7 @@ def test_followed_start(monkeypatch):
 @posix
 def test_followed_resumed(lines):
     """Cut after any row, its last line half written, or killed by -9: the same lines and state."""
-    typed = f"{QUICK['follow']} t.csv --eps 0.5 --save s --out o"
+    typed = f"{QUICK['follow']} --batch 1 t.csv --eps 0.5 --save s --out o"
     lines.insert(20, "NA,1,2\n")
 
     def whole():
