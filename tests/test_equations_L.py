@@ -354,19 +354,17 @@ def test_L_sec51_extended_value(kind):
     X, X_a, theta = q["X_b"], q["X_a"], q["theta_a"]
     state = first_state(dict(q, Z_a=X_a))
     both = np.concatenate([X_a, X])
-    assert np.array_equal(stream.extended(state, X, share=0).Z, both)
     C = dense_kernel(both, both, theta)
     n = len(X_a)
     left = np.diag(C[n:, n:] - C[n:, :n] @ np.linalg.inv(C[:n, :n]) @ C[:n, n:]) / C[0, 0]
     share = float(np.sort(left)[1:3].mean())
-    wanted = np.concatenate([X_a, X[left > share]])
-    assert 0 < np.sum(left > share) < len(X)
-    assert np.array_equal(stream.extended(state, X, share=share).Z, wanted)
-    assert stream.extended(state, X_a[:3]) is state
-    assert stream.extended(state, X[:0]) is state
-    new = wanted[n:]
+    new = X[left > share]
+    assert 0 < len(new) < len(X)
     best = new[dense_pivot_rows(new, 1, theta)]
-    assert np.array_equal(stream.extended(state, X, 1, share).Z, np.concatenate([X_a, best]))
+    for M, at_least, rows in ((None, 0, X), (None, share, new), (1, share, best)):
+        got = stream.extended(state, X, M, at_least)
+        assert np.array_equal(got.Z, np.concatenate([X_a, rows]))
+    assert stream.extended(state, X_a[:3]) is stream.extended(state, X[:0]) is state
 
 
 # --- L Sec. 5, Algorithm 1: the streams as published ---------------------------------------------
