@@ -463,11 +463,13 @@ def columns(names, option, asked):
 
         names    of all columns
         option   its name, for the error
-        asked    a list of names or numbers from 0, or a text that `listed` splits; None for no
-                 columns
+        asked    a name or number from 0, or a list of these, or a text that `listed` splits; None
+                 for no columns
     """
     found = []
-    for one in listed(asked) if isinstance(asked, str) else asked or []:
+    if asked is None or isinstance(asked, str):
+        asked = listed(asked or "")
+    for one in np.ravel(asked).tolist():
         number = names.index(one) if one in names else int(one) if str(one).isdecimal() else -1
         if not 0 <= number < len(names):
             raise ValueError(f"{option} {one!r} is no column; the columns are {few(names)}")

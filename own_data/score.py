@@ -77,7 +77,7 @@ class PredictiveGP(Model):
                 method = "exact"
             check_choice("methods", method, METHODS)
             return fit(X, y, method, callback=show, **how)
-        methods = methods.split(",") if isinstance(methods, str) else methods
+        methods = methods.split(",") if isinstance(methods, str) else np.ravel(methods).tolist()
         fits = {method: trained(method, X_s[train], y_s[train]) for method in methods}
         fits |= dict(constant=None)
         if folds:
