@@ -354,7 +354,8 @@ def follow_rows(model, args):
     if digest != model.digest_:
         raise ValueError(f"{source} does not begin with the {many(seen)} that {args.save} has "
                          "seen: give the whole table, or new rows on standard input")
-    with opened_lines(None if args.predict else args.out, seen) as out:
+    learnt = int(model.waiting_[0][0]) - 1 if model.waiting_ else seen
+    with opened_lines(None if args.predict else args.out, learnt) as out:
         for row in rows:
             try:
                 model.take(row)
@@ -367,10 +368,10 @@ def follow_rows(model, args):
                 model.save(args.save)
 
 
-def opened_lines(path, seen):
-    """Opens --out of a stream to append, after removing lines of rows that the state has not seen.
+def opened_lines(path, learnt):
+    """Opens --out of a stream to append, without the lines of rows that the state has not learnt.
 
-    Returns a context manager, of None if path is None. seen: how many rows the state has seen.
+    Returns a context manager, of None if path is None. learnt: number of the last row learnt.
     """
     if path is None:
         return contextlib.nullcontext()
@@ -382,11 +383,11 @@ def opened_lines(path, seen):
         print(end=STREAMED, flush=True, file=file)
         return file
     size = 0
-    if seen and os.path.exists(path):
+    if learnt and os.path.exists(path):
         with open(path, "r+b") as file:
             for line in file:
                 row = line.split(b",")[0]
-                if not line.endswith(b"\n") or row.isdigit() and int(row) > seen:
+                if not line.endswith(b"\n") or row.isdigit() and int(row) > learnt:
                     break
                 size += len(line)
             file.truncate(size)

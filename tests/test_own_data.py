@@ -826,7 +826,7 @@ def test_followed_start(monkeypatch):
 @posix
 def test_followed_resumed(lines):
     """Cut after any row, its last line half written, or killed by -9: the same lines and state."""
-    typed = f"{QUICK['follow']} --batch 1 t.csv --eps 0.5 --save s --out o"
+    typed = f"{QUICK['follow']} t.csv --eps 0.5 --save s --out o"
     lines.insert(20, "NA,1,2\n")
 
     def whole():
@@ -842,11 +842,11 @@ def test_followed_resumed(lines):
     text, out, _ = want = whole()
     assert out.startswith(b"row,mean,sd,lower,upper,y,loss,bound\n13,")
     assert out.count(b"\n") == 49 and "1 incomplete row left out" in text
-    for cut in (3, 13, 30):
+    for cut in (3, 13, 31):                              # with 31, row 30 waits for its batch
         os.remove("s")
         write("t.csv", *lines[:cut])
         run(typed, 0 if cut > 13 else 2)
-        write("o", *content("o"), "61,0.1,0.2\n" * (cut < 30), "1")
+        write("o", *content("o"), f"{30 if cut == 31 else 61},0.1,0.2\n1")
         assert whole() == want
     os.remove("s")
     process = subprocess.Popen(own_data(typed), stdout=subprocess.DEVNULL)
