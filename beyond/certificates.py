@@ -319,6 +319,12 @@ def covering_score(scores, coverage=0.95, delta=0.01):
         the k-th smallest of scores (n,), k the least with P(Bin(n, coverage) >= k) <= delta
     It is inf if there is no such k in 1 .. n, that is, if coverage^n > delta.
 
+    Scores |y - mean|/u, u > 0, of rows that trained neither mean nor u give the intervals mean -+ u
+    s_(k). For groups drawn independently, score each by its largest row: then at least a share
+    `coverage` of new groups lies whole within its intervals. Two coverages, or a coverage and a
+    bound on how often a row misses by more than eps (risk_bound), hold together only if their
+    deltas add up to the one wanted, e.g. half each.
+
     Theorem (Vovk 2012; Park et al. 2020): let the scores and a new one be independent draws of one
     law F(t) = P(score <= t), which may have atoms. Then P(F(s_(k)) < coverage) <= delta.
 
@@ -326,15 +332,7 @@ def covering_score(scores, coverage=0.95, delta=0.01):
     right. F(s_(k)) < coverage means s_(k) < q, i.e. at least k of the n scores are below q. Each
     score is below q with probability p = P(score < q) <= coverage, by the choice of q. So the
     probability is P(Bin(n, p) >= k), which grows with p, and is at most P(Bin(n, coverage) >= k) <=
-    delta.
-
-    Ties are safe: they can only make s_(k), and F there, larger. Scores |y - mean|/u, u > 0, of
-    rows that trained neither mean nor u give the intervals mean -+ u s_(k). For groups drawn
-    independently, score each by its largest row: then at least a share `coverage` of new groups
-    lies whole within its intervals. Two coverages, or a coverage and a bound on how often a row
-    misses by more than eps (risk_bound), hold together only if their deltas add up to the one
-    wanted, e.g. half each. k is n - m, m the most misses whose binomial_bound is at most 1 -
-    coverage.
+    delta. Ties are safe: they can only make s_(k), and F there, larger.
     """
     coverage = check_scalar("coverage", coverage, 0, 1)
     n = len(scores)

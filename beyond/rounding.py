@@ -142,16 +142,16 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
         V = k(X, X1) L1^-T:   P = N(V m1, K), K = k(X, X) - V V^T;
         Q by (6), (8) for K and y - V m1, with noise e^temper sigma_n^2
 
-    L1, m1 are the factor and stored mean of the first GP; L2, m2 those of the GP with K given y - V
-    m1. The block -L2^-1 V L1^-1 of the stored L^-1 is rounded once more, which moves the mean of Q
-    at X by some delta and KL by a^T delta, where a = L2^-T m2 is the gradient of KL in that mean:
-    dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
-
         X1, y1               (n1, d), (n1,): the rows that choose the prior
         X, y                 (n, d), (n,): the rows that certify
         ln_theta, ln_noise   ln_noise is ln sigma_n^2, the noise in the first rows
         temper               see the formula
         kernel               a function in KERNELS
+
+    L1, m1 are the factor and stored mean of the first GP; L2, m2 those of the GP with K given y - V
+    m1. The block -L2^-1 V L1^-1 of the stored L^-1 is rounded once more, which moves the mean of Q
+    at X by some delta and KL by a^T delta, where a = L2^-T m2 is the gradient of KL in that mean:
+    dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
     """
     n = len(X)
     n1 = len(X1)
@@ -323,8 +323,8 @@ def farthest_mean(y, enclosed):
 def losses_of_mean(y, enclosed, eps, loss):
     """The loss (n,), rounded up, of predicting by the mean of Q, not by a draw from it.
 
-    By R (18)-(21) at the farthest mean: each loss grows with the mean's distance from y. However
-    narrow a miss, it counts 1: there is no variance to smooth it.
+    By R (18)-(21) at the mean farthest from y within its error, since each loss grows with that
+    distance. "01" and "band" are 1 for the narrowest miss: no variance smooths them.
         y          (n,): targets
         enclosed   the Enclosed of Q at these rows
         eps        tolerance of the loss [y], a fraction of |y| for "band" and "relative"

@@ -359,13 +359,13 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
     """Learns a batch and adds its losses and KL to the ledger.
 
     Returns the new Posterior, Q_i and the new Ledger.
-        old            P_i; the new ones have its kernel
+        old            P_i; the new Posterior and Q_i have its kernel
         X, y           (n, d), (n,): the batch, in scaled units
         ln_noise       ln of the noise variance, in scaled units
         eps, loss      tolerance of the loss, in scaled units; its name, of CERTIFIED_LOSSES
         M              inducing inputs to add at most; dropping some comes later and adds no KL
         ledger         the Ledger before
-        middle, unit   the losses also cover the rounding of the forecasts middle + unit mean [y]
+        middle, unit   a forecast is middle + unit mean [y]; the losses of P_i cover its rounding
         learnt         (X, y) of the rows to learn from; None: all
 
     Sums are rounded up. Any Q_i may be counted: here it is the new posterior, or P_i if that costs

@@ -103,7 +103,10 @@ def fill(path, cells, new_run):
 
 
 def missing_in_words(cells):
-    """Returns a sentence that counts the cells (name, experiment, arguments) not yet trained."""
+    """Returns a sentence that counts cells not yet trained, in all and by the texts in `arguments`.
+
+    cells: those not trained, a list of (name, experiment, arguments).
+    """
     counts = collections.Counter(
         " ".join(one for one in args if isinstance(one, str)) for _, _, args in cells)
     each = ", ".join(f"{label} ({count})" for label, count in counts.items())

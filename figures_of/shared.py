@@ -204,9 +204,9 @@ def curve(ax, rows, x, y, name=None, **more):
 
 
 def rings(ax, rows, x, y, name):
-    """Draws column y of rows, the paper's, against column x, as rings in the look of a method.
+    """Draws the paper's own numbers, column y of rows against column x, as rings.
 
-    x, y: names of columns; name: the method, a key of LOOKS.
+    x, y: names of columns; name: the method whose look they take, a key of LOOKS.
     """
     ax.plot(col(rows, x), col(rows, y), clip_on=False, in_layout=False,
             **look(name, ls="none", ms=8, mfc="none", label=None))
