@@ -102,7 +102,7 @@ class Rows:
         return value
 
     def features(self):
-        """Returns (k(X, Z), V, ktilde) of this block, and the VJP of k(X, Z); see block_features."""
+        """Returns (k(X, Z), V, ktilde) of this block and the VJP of k(X, Z): see block_features."""
         return self.once(block_features, self.X, *self.inducing)
 
     def V_times(self, W):

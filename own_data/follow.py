@@ -149,7 +149,8 @@ class StreamGP(Model):
         """Adds rows (n, d+1), target last, to the sums behind ridge regression and naive forecasts.
 
         products_ sums V^T V, where V (n, d+2) is a column of ones beside the rows less origin_, the
-        mean of the first; targets_ holds the number, mean and last value of all targets.
+        mean row of the first batch; each batch multiplies the older sum by `memory`. targets_ holds
+        the number, mean and last value of all targets.
         """
         n, average, _ = self.targets_
         if not n:

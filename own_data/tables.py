@@ -111,10 +111,11 @@ def lines_of(path):
 
 
 def without_comments(lines, skip, comments):
-    """Yields the lines, with empty ones in place of comments and of the first `skip`.
+    """Yields the lines, empty ones in place of comments, of the first `skip` and of Excel's "sep=".
 
-    The comments are appended to the list `comments`. Below the first row, a line of tabs is a row
-    of empty cells.
+    So lines keep their numbers. A comment begins with # or %, unless it is an error of Excel such
+    as #N/A; it is appended, without that mark, to the list `comments`. A line of white space is
+    empty, except that a line of tabs below the first row is a row of empty cells.
     """
     begun = False
     for n, line in enumerate(lines, 1):
@@ -340,13 +341,14 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
         na           list of more cells that mean missing; a number stands for all equal to it, and
                      NAME=CELL is for the column of that name alone
         target       whether the last column used is the target
-        mended       as in Refused; in these columns, cells that are not numbers become 0
+        mended       [(column, anything)]: cells in these columns that are not numbers become 0
         first        number of the first row; without a column of inputs the number of a row is
                      its input
     decimal, skip: the program's options; known, wanted: as in open_table.
 
-    Refused names source, line, column and cell; its remedies are for all rows below. ValueError if
-    the target is a category.
+    Raises Refused at the first row with a wrong number of cells or a cell that is no number. Its
+    remedies are for that row and, unless the source is PIPE, all later ones. ValueError if the
+    target is a category.
     """
     names, unused, notes, rows = open_table(lines, source, decimal, skip, known, wanted)
     used = choose(names, unused)

@@ -616,7 +616,7 @@ X[:50].repeat(2, 0), np.r_[y[1], y[1:]], y | 50 1 [] [] | 50 of 100 rows
         assert facts["order"] == approx(10 * r, rel=0.1, abs=0.1)
     for model, table, sentence in (
             (CertifiedGP(evals=2), (X[:50].repeat(2, 0), y), "50 of 100 rows have the inputs"),
-            (PredictiveGP("constant,SVGP", epochs=1), (np.sort(X, 0), y), "The rows are sorted by")):
+            (PredictiveGP("constant,SVGP", epochs=1), (np.sort(X, 0), y), "rows are sorted by")):
         with pytest.warns(R.FitWarning, match=sentence):
             model.fit(*table)
 
