@@ -679,6 +679,9 @@ def test_scored(series, monkeypatch):
     f, var = scale.in_table(*J.predict_y(fits[best, 200], X_s), scale.scale_of(X, y))
     sd = np.sqrt(var)
     assert np.allclose(gp.limits(X), [f, sd, f - factors[best] * sd, f + factors[best] * sd])
+    for one, loss in zip(facts["scores"].values(), (0.98, 1.02, 0.995, 1.0)):
+        one["NLL"] = loss
+    assert "a constant's density: PPGPR-MFD, exact." in gp.text()
 
 
 def test_scored_finds():
