@@ -219,6 +219,7 @@ t,y\n"a,1\nb,2\n\n"c,3\nd,4\n | --drop t | a quote opens in line 2 and closes in
 a,y,t\n1,2,"a\n3,4,b"\n | --drop t | a quote opens in line 2 and closes in line 3
 a,b\n1,2\n#REF!,2\n   |              | line 3, a: '#REF!'
 PK\0\1,b\n            |              | is no text
+"a,b\n1,2\n           |              | after line 0 and
 a,y\n1,2\n2,2\n3,2\n4,2\n |          | does not vary: it is y, the last column
 a,b\n                 | --eps x      | eps must be above 0 and finite, got 'x'
 """
@@ -478,6 +479,7 @@ def test_certified(kind, size, relative, M):
     if paper:
         _, *want, _ = dense_certificate(fit, X_s[rest], y_s[rest], n_eps=4)      # two grids
         assert picked(facts, "KL bound") == approx(want)
+        assert relative or same_bytes(scale.standardise(X, y, 1), (X_s[rest], y_s[rest], gp.scale_))
 
 
 @each("eps, share", [(None, 0.1), ([1, 2.0], 0.1 / 3)])
@@ -680,8 +682,8 @@ def test_scored(series, monkeypatch):
     sd = np.sqrt(var)
     assert np.allclose(gp.limits(X), [f, sd, f - factors[best] * sd, f + factors[best] * sd])
     for one, loss in zip(facts["scores"].values(), (0.98, 1.02, 0.995, 1.0)):
-        one["NLL"] = loss
-    assert "a constant's density: PPGPR-MFD, exact." in gp.text()
+        one |= dict(NLL=loss, inside=0.5)
+    assert "hold 50 % of them. No better than a constant's density: PPGPR-MFD, exact." in gp.text()
 
 
 def test_scored_finds():
