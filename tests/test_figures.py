@@ -12,6 +12,7 @@ import subprocess
 import sys
 import types
 import zlib
+from unittest.mock import Mock
 
 import numpy as np
 from numpy.random import default_rng
@@ -24,7 +25,7 @@ import figures_of.J
 import figures_of.R
 import pacgp_ref as R
 import predictive as J
-from figures_of import beside, cells, networks, published, shared, studies
+from figures_of import beside, cells, imitations, networks, published, shared, studies
 from own_data import command_line
 
 SLOW = [  # a second or more each, even at quick size, or drawn as another is
@@ -325,6 +326,37 @@ def test_standard_value():
     table = default_rng(0).standard_normal((50, 3)) * [3.0, 1.0, 0.0] + 2.0
     z = shared.standard(table)
     assert np.allclose([z.mean(0), z.std(0)], [[0, 0, 0], [1, 1, 0]], atol=1e-14)
+
+
+def test_imitations_noise():
+    """What normal numbers of 1 in place of 0 add to y, or to ln y of trips: a deviation that grows
+    from low to high along a column.
+    """
+    n = 2000
+    for make, args, before, column, low, high in (
+            (imitations.sine, (), [], 0, 0.4, 0.4),
+            (imitations.snelson_like, (), [np.zeros(n)], 0, 0.28, 0.28),
+            (imitations.snelson_like, (True,), [np.zeros(n)], 0, 0.02, 0.52),
+            (imitations.taxi_like, ("city A",), [np.ones((2, n, 2))], 6, 0.09, 0.25)):
+        found = []
+        for noise in (1.0, 0.0):
+            rng = Mock(wraps=default_rng(0))
+            rng.standard_normal.side_effect = [*before, np.full(n, noise)]
+            x, y = make(rng, n, *args)
+            found.append(np.log(y) if column else y)
+        sd = np.subtract(*found)[x[:, column].argsort()]
+        assert_close(sd[[0, -1]], [low, high], 1e-2)
+        assert column or np.ptp(x) > 1.99
+
+
+def test_R_appF_sample_ard_lengthscales(monkeypatch):
+    """ln l is uniform on [-1, 1], the signal variance 1."""
+    kernel = Mock(wraps=R.se_kernel)
+    monkeypatch.setattr(R, "se_kernel", kernel)
+    for seed in range(30):
+        imitations.sample_ard(default_rng(seed), 2, 1)
+    *ln_l2, ln_signal = np.transpose([call.args[2] for call in kernel.call_args_list])
+    assert -2 < np.min(ln_l2) < -1.9 and 1.9 < np.max(ln_l2) < 2 and not ln_signal.any()
 
 
 def test_J_table1_average_ranks_value():

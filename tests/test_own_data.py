@@ -461,6 +461,7 @@ def test_certified(kind, size, relative, M):
     goal = np.outer(eps, np.abs(y) ** relative)
     missed = np.abs(f - y) > goal
     assert np.array_equal((y < lower) | (y > upper), missed[0])
+    assert facts["order"] == approx(scale.dependence(X, y, (y - f)[rest])["order"])
     for i, claim in enumerate(facts["claims"]):
         risk = R.gibbs_risk(y[rest], f[rest], sd[rest] ** 2, eps[i], fit.loss)
         misses = missed[i, rest]
