@@ -1148,6 +1148,7 @@ def test_conventions(kind):
     ax = Mock()
     gp.draw(ax, Labelled(X.view(Frame)), Labelled(y)) if kind != "follow" else gp.draw(ax)
     assert {*ax.plot.mock_calls[0].args[1]} == {*y[12 * (kind == "follow"):]}
+    assert "price" in ax.set_ylabel.call_args.args[0]
     assert gp._estimator_type == "regressor" and not hasattr(type(gp)(), "rows_")
     other = X.view(Frame)
     other.columns = ["b", "a"]
