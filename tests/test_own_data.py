@@ -1191,9 +1191,10 @@ def test_sklearn_checks(gp):
 
 
 def test_copied():
-    """The program prints copies; their head says whose they are."""
-    text, _ = run("copy kl_inv online.best_lam")
-    assert text == run("score --copy kl_inv online.best_lam")[0] and "def best_lam(" in text
+    """The program prints copies; their head says whose they are, and how long."""
+    text, _ = run("copy held_out online.best_lam")
+    assert text == run("score --copy held_out online.best_lam")[0] and "def best_lam(" in text
+    assert 0 < text.count("\n") - int(re.search(r"# (\d+) lines", text)[1]) < 30
     assert re.match(rf"# [\w, /.]+py {R.__version__}, .*: MIT, \(c\) 20\d\d The authors", text)
 
 
