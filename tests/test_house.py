@@ -222,6 +222,7 @@ def test_RJL_house_copy_is_short(monkeypatch):
     exec(text + DATA, data)
     with pytest.raises(ValueError, match="too far apart"):
         eval("matern52(1e6 * X, X, ln_theta)", data)
+    assert "too far apart" not in own_data.copying.copied("online.update")      # it has both
 
 
 @pytest.mark.filterwarnings("ignore:.*stopped after")
