@@ -68,10 +68,14 @@ def test_RJL_house_figure_runs(name, quick, tmp_path, monkeypatch):
 
 
 def test_RJL_house_figures_list(capsys):
-    """Without names all 31 of the papers are made; by name or its beginning some are."""
+    """Without names all 31 of the papers are made; by name or its beginning some are. The page
+    lists the data files with their shapes.
+    """
     assert {*F.FIGURES} - {*F.select([])} == {
         "J_appD", "hero", "million", "certificates", "L_dependent", "softplus_table"}
     assert F.select(["mill", "J_fig1"]) == ["J_fig1", "million"]
+    files = re.findall(r"`([\w.]+)` \| (\d+) x (\d+)", PAGES["real-data.md"])
+    assert {name: (int(n), int(d)) for name, n, d in files} == F.FILES
     assert F.main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*F.FIGURES]
 
