@@ -332,29 +332,24 @@ def test_standard_value():
     assert np.allclose([z.mean(0), z.std(0)], [[0, 0, 0], [1, 1, 0]], atol=1e-14)
 
 
-def test_imitations_noise():
+def test_imitations_value(monkeypatch):
     """What normal numbers of 1 in place of 0 add to y, or to ln y of trips: a deviation that grows
-    from low to high along a column.
+    from low to high along a column. R's draws have ln l in [-1, 1] and signal variance 1.
     """
-    n = 2000
-    for make, args, before, column, low, high in (
-            (imitations.sine, (), [], 0, 0.4, 0.4),
-            (imitations.snelson_like, (), [np.zeros(n)], 0, 0.28, 0.28),
-            (imitations.snelson_like, (True,), [np.zeros(n)], 0, 0.02, 0.52),
-            (imitations.taxi_like, ("city A",), [np.ones((2, n, 2))], 6, 0.09, 0.25)):
+    for make, calls, column, low, high in (
+            (imitations.sine, 1, 0, 0.4, 0.4), (imitations.snelson_like, 2, 0, 0.28, 0.28),
+            (functools.partial(imitations.snelson_like, uneven=True), 2, 0, 0.02, 0.52),
+            (functools.partial(imitations.taxi_like, city="city A"), 2, 6, 0.09, 0.25)):
         found = []
         for noise in (1.0, 0.0):
+            drawn = [noise, 1.0][:calls]
             rng = Mock(wraps=default_rng(0))
-            rng.standard_normal.side_effect = [*before, np.full(n, noise)]
-            x, y = make(rng, n, *args)
+            rng.standard_normal = lambda shape: np.full(shape, drawn.pop())
+            x, y = make(rng, 2000)
             found.append(np.log(y) if column else y)
         sd = np.subtract(*found)[x[:, column].argsort()]
         assert_close(sd[[0, -1]], [low, high], 1e-2)
         assert column or np.ptp(x) > 1.99
-
-
-def test_R_appF_sample_ard_lengthscales(monkeypatch):
-    """ln l is uniform on [-1, 1], the signal variance 1."""
     kernel = Mock(wraps=R.se_kernel)
     monkeypatch.setattr(R, "se_kernel", kernel)
     for seed in range(30):
