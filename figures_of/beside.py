@@ -29,6 +29,7 @@ section > :only-child {grid-column: 1 / 3; columns: 2; column-gap: 2em}
 h1, h2, table, img, p:nth-child(-n+2):last-child {column-span: all}
 li, .display {break-inside: avoid} p {orphans: 3; widows: 3}
 p:first-child {margin-top: .6em}
+section:first-of-type > div {columns: 1; width: min(100%, 55em); margin: auto}
 aside {position: sticky; align-self: start; margin: .6em 0; min-width: 0;
   top: min(1em, 100vh - var(--lines) * 1.6 * 11.5px - 3em)}
 pre {font: 11.5px/1.6 ui-monospace, Menlo, Consolas, monospace; margin: 0; padding: .7em 1em;
