@@ -1148,7 +1148,7 @@ def test_conventions(kind):
     ax = Mock()
     gp.draw(ax, Labelled(X.view(Frame)), Labelled(y)) if kind != "follow" else gp.draw(ax)
     assert {*ax.plot.mock_calls[0].args[1]} == {*y[12 * (kind == "follow"):]}
-    assert "price" in ax.set_ylabel.call_args.args[0]
+    assert "price" in str(ax.set_ylabel.call_args)
     assert gp._estimator_type == "regressor" and not hasattr(type(gp)(), "rows_")
     other = X.view(Frame)
     other.columns = ["b", "a"]
@@ -1191,10 +1191,9 @@ def test_sklearn_checks(gp):
 
 
 def test_copied():
-    """The program prints copies; their head says whose they are, and how long."""
-    text, _ = run("copy held_out online.best_lam")
-    assert text == run("score --copy held_out online.best_lam")[0] and "def best_lam(" in text
-    assert 0 < text.count("\n") - int(re.search(r"# (\d+) lines", text)[1]) < 30
+    """The program prints copies; their head says whose they are."""
+    text, _ = run("copy kl_inv online.best_lam")
+    assert text == run("score --copy kl_inv online.best_lam")[0] and "def best_lam(" in text
     assert re.match(rf"# [\w, /.]+py {R.__version__}, .*: MIT, \(c\) 20\d\d The authors", text)
 
 
