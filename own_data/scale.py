@@ -54,7 +54,7 @@ def scaled(X, y, scale):
     return X, y
 
 
-def tenth(X, y, seed=0):
+def tenth(X, y, seed):
     """Indices of a tenth of the rows X (N, d), y (N,), at least two, drawn by draw_part."""
     return draw_part(X, y, max(0.1, 2 / len(y)), seed)
 

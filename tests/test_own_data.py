@@ -616,8 +616,8 @@ X[:50].repeat(2, 0), np.r_[y[1], y[1:]], y | 50 1 [] [] | 50 of 100 rows
         assert bool(said) == bool(sentence) and re.match(sentence, said)
         assert facts["dependent"] == (bool(said) and not facts["classes"])
         assert "{shared} {repeats} {counts} {sorted}".format(**facts) == signs
-        r = np.corrcoef(e[1:], e[:-1])[0, 1]
-        assert facts["order"] == approx(10 * r, rel=0.1, abs=0.1)
+        e = e - np.mean(e)
+        assert facts["order"] == approx(10 * (e[1:] @ e[:-1]) / (e @ e))
     for model, table, sentence in (
             (CertifiedGP(evals=2), (X[:50].repeat(2, 0), y), "50 of 100 rows have the inputs"),
             (PredictiveGP("SVGP", epochs=1), (np.sort(X, 0), y), "The rows are sorted by")):
@@ -674,8 +674,7 @@ def test_scored(series, monkeypatch):
     best = min(losses, key=losses.get)
     f, _ = J.predict_y(fits[best, len(train)], X_s)
     e = (y_s - f)[np.sort(np.r_[val, test])]
-    e = e - np.mean(e)
-    assert facts["order"] == approx(e[1:] @ e[:-1] / (e @ e) * np.sqrt(len(e)))
+    assert facts["order"] == approx(scale.dependence(X, y, e)["order"])
     want = [best, series, *map(len, parts)]
     assert picked(facts, "best series train validate test") == want
     X_s, _ = scale.scaled(X, y, gp.scale_)
@@ -797,6 +796,7 @@ def test_followed_intervals(monkeypatch):
         assert gp.scores_ == approx(np.abs(size * y)[-100:] / 2)
     for gp.alpha_, width in ((1.0, -math.inf), (0.0, math.inf), (0.5, np.sort(gp.scores_)[50])):
         assert gp.width_ == width
+        assert gp.limits([[0.0]])[2:] == (-2 * width, 2 * width)
 
 
 def test_followed_eps():
