@@ -12,8 +12,8 @@ import pacgp_ref as R
 from figures_of import baselines
 from figures_of.imitations import SD, rate_like, sine
 from figures_of.published import published
-from figures_of.shared import (BLACK, BLUE, ORANGE, RED, WORDS, below, col, curve,
-                               draw_gp, draw_inducing, experiment, figure, key, look, panels,
+from figures_of.shared import (BLACK, BLUE, ORANGE, RED, RING, WORDS, below, col, curve, draw_gp,
+                               draw_inducing, experiment, figure, key, look, panels, plus_minus,
                                where)
 
 RANGE = np.array([[0.0], [3**-0.5]])  # mean, deviation of x on [-1, 1], known before the stream
@@ -91,7 +91,7 @@ def draw_loop(ax, boxes, back, title):
     ax.axis("off")
 
 
-@figure("The paper's loop; our loop, what differs outlined.", drawn=False)
+@figure("The paper's loop; our loop, what is added is outlined.", drawn=False)
 def L_fig2(run):
     picture = Figure((8.3, 3.6), layout="constrained")
     first, second = picture.subplots(2, 1)
@@ -174,42 +174,36 @@ def wave_run(run, name, i, t, pretrain):
     return found
 
 
-def stream_panel(ax, state, x, y, t):
-    """Draws a panel of Fig. 3: the first t rows, the later rows, and the GP after t rows.
-
-    state: mean, variance and Z from `drawn`. x (N, 1), y (N,): rows in order of arrival.
-    """
-    mean, var, Z = state
-    draw_gp(ax, GRID, mean, var, BLUE, "$f$, without noise")
+def draw_rows(ax, x, y, t):
+    """Draws the first t rows and the later ones; x (N, 1), y (N,): in order of arrival."""
     ax.plot(x[:t], y[:t], "o", color=BLACK, ms=3, label="rows seen")
     ax.plot(x[t:], y[t:], "o", color=BLACK, mfc="white", ms=4, mew=0.8, label="rows to come")
-    draw_inducing(ax, Z, "inducing inputs", "x", color=RED, ms=5)
-    ax.set_xlim(-1.25, 1.25)
 
 
 @figure("O-PACGP as published on noisy waves, in time order and shuffled: the mean and +- 2 "
         "standard deviations of f; RMSE to the function. Of the draws of noise the one with the "
-        "median error in time order is shown (of two: the larger error).",
-        draws=(1, 2, 20), t=(20, 60, 60))
+        "median error in time order is shown.",
+        draws=(1, 3, 21), t=(20, 60, 60))
 def L_fig3(run, draws, t):
     rows = []
     picture, axes = panels(2, 2, 8.3, 6, sharex=True, sharey=True)
-    at = np.linspace(-1, 1, 201)
     for part, (name, function) in zip(axes, SIN_COS.items()):
         runs = [run.once(wave_run, name, i) for i in range(draws)]
         rows += [row for found in runs for row, *_ in found]
         off = col(where(rows, data=name, order="time"), "RMSE, to come")
-        for ax, (row, x, y, state) in zip(part, runs[np.argsort(off)[draws // 2]]):
-            stream_panel(ax, state, x, y, t)
-            ax.plot(at, function(4 * at), color=ORANGE, ls="--", label="true function")
+        for ax, (row, x, y, (mean, var, Z)) in zip(part, runs[np.argsort(off)[draws // 2]]):
+            draw_gp(ax, GRID, mean, var, BLUE, "$f$, without noise")
+            draw_rows(ax, x, y, t)
+            draw_inducing(ax, Z, "inducing inputs", "x", color=RED, ms=5)
+            ax.plot(GRID, function(4 * GRID), color=ORANGE, ls="--", label="true function")
             ax.set_title(f"{WORDS[name]}, {WORDS.get(row['order'], 'shuffled')}: RMSE "
                          f"{row['RMSE, seen']:.2f} seen, {row['RMSE, to come']:.2f} to come")
-            ax.set(xlabel="input $x$", ylabel="target $y$", ylim=(-2.6, 2.6))
+            ax.set(xlabel="input $x$", ylabel="target $y$", xlim=(-1.25, 1.25), ylim=(-2.6, 2.6))
     below(picture, axes[0, 0], 3)
     shuffled, time = (col(where(rows, order=order), "RMSE, to come").mean()
                       for order in ("shuffled", "time"))
-    return picture, rows, [f"O-PACGP's RMSE at rows to come: {shuffled:.2f} shuffled, {time:.2f} "
-                           "in time order."]
+    return picture, rows, [f"O-PACGP's mean RMSE at rows to come is {shuffled:.2f} shuffled, "
+                           f"{time:.2f} in time order."]
 
 
 def rate_rows(run, order, i, N):
@@ -257,77 +251,76 @@ def rate_run(run, order, method, mixture, i, pretrain, N, times):
     return np.array(errors), last
 
 
-def runs_of(run, order, runs):
-    """The number of runs to make: 1 for the real series in time order, where nothing is random."""
-    return 1 if run.real and order == "time" else runs
-
-
 def rate_figure(run, N, times, runs, mixture, order):
     """Draws Figs. 4 and 5: predictions of one run, and the test MSE of all runs.
 
     The run drawn is the one in which O-SGPR's test MSE is the median. order: "time" or "shuffled";
     mixture: whether the kernel is the authors' spectral mixture.
     """
-    t, n = times[-1], runs
+    t, several = times[-1], runs > 1
     naive = ("nearest row seen", "mean of all rows")
     methods = (*L_METHODS, *L_EXTRA[:2])
-    found = {m: [run.once(rate_run, order, m, mixture and m in L_METHODS, i) for i in range(n)]
+    found = {m: [run.once(rate_run, order, m, mixture and m in L_METHODS, i) for i in range(runs)]
              for m in (*methods, *naive)}
-    tests = {m: np.array([errors[-1, 1] for errors, _ in each]) for m, each in found.items()}
-    i = int(np.argsort(tests["O-SGPR"])[(n - 1) // 2])
+    ends = {m: np.array([errors[-1] for errors, _ in each]) for m, each in found.items()}
+    tests = {m: errors[:, 1] for m, errors in ends.items()}
+    i = int(np.argsort(tests["O-SGPR"])[(runs - 1) // 2])
     x, y = rate_rows(run, order, i, N)
     picture, ((left, right),) = panels(1, 2, 8.3, 4.2, width_ratios=(3, 2))
-    left.plot(x[:t], y[:t], "o", color=BLACK, ms=3, label="rows seen")
-    left.plot(x[t:], y[t:], "o", color=BLACK, mfc="white", ms=4, mew=0.8, label="rows to come")
+    draw_rows(left, x, y, t)
+    training = [ends[m][i, 0] for m in L_METHODS]
     for m in L_METHODS:
         mean, _, _ = found[m][i][1]
         left.plot(GRID, mean, **look(m, marker=""))
     left.set(xlim=(-1.05, 1.05), ylim=y.mean() + 0.8 * np.ptp(y) * np.array([-1, 1]),
-             xlabel="time, scaled to $[-1,1]$", ylabel="rate [sd]", title=f"one series, $t={t}$")
+             xlabel="time, scaled to $[-1,1]$", ylabel="rate [sd]",
+             title="kernel: the authors' mixture, which acts as one component\n" * mixture
+             + f"training MSE of the four: {min(training):.2f} to {max(training):.2f} at $t={t}$")
     paper = {m: float(published("L_table2", "data", "method")[order, m][f"t = {t}, test"])
-             for m in L_METHODS}
+             for m in L_METHODS * run.real}
     for k, m in enumerate(methods):
-        aside = -k + 0.25 * np.linspace(-1, 1, n) * (n > 1)
-        one = dict(alpha=0.5) if n > 1 else dict(ms=8)
+        aside = -k + 0.25 * np.linspace(-1, 1, runs) * several
+        one = dict(alpha=0.5) if several else dict(ms=8)
         right.plot(tests[m], aside, **look(m, ls="none", mew=0, **one))
-        if n > 1:
+        if several:
             right.plot(tests[m].mean(), -k, "|", color=BLACK, ms=18, mew=2)
         if m in paper:
             right.plot(paper[m], -k, **look(m, ls="none", ms=9, mew=2, mfc="none", zorder=4))
-    names = ("last value" if order == "time" else naive[0], "forecast 0")
-    lines = [key("mean of the runs", color=BLACK, marker="|", ls="none", ms=12, mew=2)] * (n > 1)
-    lines.append(key("the paper's" + ", real data" * (not run.real), color="0.3", marker="o",
-                     ls="none", ms=9, mfc="none"))
-    for m, name, ls in zip(naive, names, ("--", ":")):
+    lines = [key("mean of the runs", color=BLACK, marker="|", ls="none", ms=12, mew=2)] * several
+    lines += [RING] * run.real
+    for m, ls in zip(naive, ("--", ":")):
         right.axvline(tests[m].mean(), color="0.4", ls=ls)
-        lines.append(key(name, color="0.4", ls=ls))
+        lines.append(key(m, color="0.4", ls=ls))
     right.set_yticks(-np.arange(len(methods)), [WORDS.get(m, m) for m in methods])
-    right.set(xscale="log", xlabel="test MSE [sd$^2$]", title=f"runs: {n}",
-              ylim=(0.5 - len(methods), 0.5))
+    right.set(xscale="log", xlabel="test MSE [sd$^2$]",
+              title=f"{runs} runs" if several else "one run")
+    right.margins(y=0.1)
     limits = right.get_xlim()
-    ticks = [tick for tick in (0.01, 0.03, 0.1, 0.3, 1, 2, 4) if limits[0] < tick < limits[1]]
-    right.set_xticks(ticks, map(str, ticks), minor=False)
+    ticks = 0.01, 0.03, 0.1, 0.3, 1, 2, 4
+    right.set_xticks(ticks, ticks)
     right.minorticks_off()
     right.set_xlim(limits)
     below(picture, left, 5, *lines)
-    rows = [{"method": m, "run drawn": i, "runs": n, "train MSE": errors.mean(0)[-1, 0],
-             "test MSE": test.mean(), "deviation of a run": test.std(ddof=1) if n > 1 else math.nan,
-             "the paper's": paper.get(m)} for m, test in tests.items()
-            for errors in [np.array([errors for errors, _ in found[m]])]]
-    ours = {m: tests[m].mean() for m in L_METHODS}
-    means, theirs = (", ".join(f"{scores[m]:.2f}" for m in L_METHODS) for scores in (ours, paper))
-    title = f"{', '.join(L_METHODS)} have test MSE {means}"
-    if n > 1:
-        title += f", of which a run deviates by {max(tests[m].std(ddof=1) for m in L_METHODS):.2f}"
-    return picture, rows, [title + f"; in the paper {theirs}" * run.real + "."]
+    rows = [{"method": m, "run drawn": i, "runs": runs, "train MSE": ends[m][:, 0].mean(),
+             "test MSE": test.mean(),
+             "deviation of a run": test.std(ddof=1) if several else math.nan,
+             "the paper's": paper.get(m)} for m, test in tests.items()]
+    three = [tests[m].mean() for m in L_METHODS[:3]]
+    ours = where(rows, method="O-PACGP")[0]
+    return picture, rows, [
+        f"{WORDS.get(order, order).capitalize()}, O-PACGP's test MSE is "
+        + plus_minus((ours["test MSE"], ours["deviation of a run"]), ".2f")
+        + f" (paper: {paper.get('O-PACGP', 0):.2f})" * run.real
+        + f", the three others' {min(three):.2f} to {max(three):.2f}; forecasting the nearest "
+        f"row seen gives {tests[naive[0]].mean():.2f}."]
 
 
-for number, order, words, runs in (
-        (4, "time", "in time order: the means in the run with the median error",
-         (1, 10, 50, 1, 1)),                                        # nothing is random in one
-        (5, "shuffled", "shuffled: the means in the run with the median error", (1, 10, 50, 50))):
-    figure(f"Four online GPs on a daily rate, {words} of O-SGPR; test MSE of every run, beside the "
-           "paper's and naive forecasts.", "fx2007.csv", name=f"L_fig{number}", runs=runs,
+for number, order, runs in (
+        (4, "time", (1, 10, 50, 1, 1)),                             # nothing is random in one
+        (5, "shuffled", (1, 10, 50, 50))):
+    figure(f"Four online GPs on a daily rate, {WORDS.get(order, order)}: their means in one run, "
+           "of several that with O-SGPR's median error; the test MSE of every run, its mean and "
+           "deviation, beside naive forecasts.", "fx2007.csv", name=f"L_fig{number}", runs=runs,
            mixture=(False, False, True, True), **RATES)(
         partial(rate_figure, order=order))
 
@@ -383,8 +376,8 @@ def L_table2(run, runs, kernels, N, times):
         methods = [(m, kernel) for kernel in kernels for m in L_METHODS]
         for method, kernel in methods + [(m, "SE") for m in L_EXTRA]:
             mixture = kernel != "SE"
-            found = np.array([run.once(rate_run, order, method, mixture, i)[0]
-                              for i in range(runs_of(run, order, runs))])
+            n = 1 if run.real and order == "time" else runs         # nothing is random
+            found = np.array([run.once(rate_run, order, method, mixture, i)[0] for i in range(n)])
             values = np.hstack([found[:, :, :2].reshape(len(found), -1), found[:, -1:, 2]])
             spread = values.std(0, ddof=1) if len(found) > 1 else np.full(len(names) + 1, math.nan)
             head = {"order": order, "method": f"{method}, {kernel}" if mixture else method}

@@ -8,10 +8,10 @@ import pacgp_ref as R
 
 from figures_of.imitations import boston_like, kin40k_like, sample_ard, snelson_like
 from figures_of.published import agreement, beside, in_words, printed, published
-from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, at_most,
-                               average, band, below, col, curve, data_set, draw_gp, draw_inducing,
-                               experiment, figure, key, line, look, lowest, panels, train,
-                               train_test, where)
+from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, RING, SKY, WORDS,
+                               at_most, average, band, below, col, curve, data_set, draw_gp,
+                               draw_inducing, experiment, figure, line, look, lowest, panels, rings,
+                               train, train_test, where)
 
 SHOWN = ("B", "R_S train", "R_S test", "MSE", "KL/N")
 
@@ -108,7 +108,7 @@ def R_fig1(run, times):
     picture, rows, _ = line_figure(run, [("kl-PAC-SGP", t) for t in times], (1, 3))
     KLs = col(rows, "KL/N")
     title = (f"The GP is nearest its prior at eps = {times[KLs.argmin()]:g} sigma_n: KL/N is "
-             f"{listed(KLs)}")
+             + ", ".join(map("{:.3f}".format, KLs)))
     return picture, rows, [title + " (paper 0.097, 0.109, 0.031)" * run.real + "."]
 
 
@@ -153,19 +153,15 @@ def measure_panels(axes, rows, theirs, x, methods):
     for ax, quantity in zip(axes, SHOWN):
         for method in methods:
             curve(ax, where(rows, method=method), x, quantity, method)
-            printed = where(theirs, method=method)
-            ax.plot(col(printed, x), col(printed, quantity),
-                    **look(method, ls="none", ms=8, mfc="none", label=None))
+            rings(ax, where(theirs, method=method), x, quantity, method)
         ax.set(ylim=(0, None), title=WORDS[quantity])
     top = max(ax.get_ylim()[1] for ax in axes[1:3])
     for ax in axes[1:3]:
         ax.set_ylim(0, top)
 
 
-RING = key("the paper's", color="0.3", marker="o", ls="none", ms=8, mfc="none")
-
-
-@figure("Bound, risks, MSE and complexity of three full GPs against the tolerance eps.",
+@figure("Bound, risks, MSE and complexity of three full GPs against the tolerance eps; bars, of "
+        "several splits: s.e. B_Pin and sigma_n^2 are in the table alone.",
         "boston.csv", **BOSTON)
 def R_fig2(run, splits):
     rows, table = boston_rows(run, splits)
@@ -180,9 +176,11 @@ def R_fig2(run, splits):
     if run.real:
         axes[1, 2].set_title("in the paper one run of sqrt-PAC-GP\nat 0.2 ended in a local optimum")
         count, total, _, others = agreement(table)
-        return picture, table, [f"{count} of {total} published numbers of Boston are within half "
-                                "a standard error" + f"; the other {total - count}: eps "
-                                f"{', '.join(others)}" * bool(others) + "."]
+        others = [f"{method} at eps = {eps}" for eps, method in map(str.split, others)]
+        return picture, table, [f"{count} of {total} published numbers of Boston are, up to "
+                                "rounding, within half a standard error"
+                                + f"; the other {total - count} are of {', '.join(others)}"
+                                * bool(others) + "."]
     cases = [where(rows, eps=eps) for eps in dict.fromkeys(row["eps"] for row in rows)]
     B, MSE = (lowest(cases, *one) for one in (("B", "kl-PAC-GP"), ("MSE", "full-GP")))
     return picture, table, [f"The bound is lowest for kl-PAC-GP at {B} of {len(cases)} eps, the "
@@ -234,7 +232,7 @@ def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE):
 
 
 @figure("Bound, risks, MSE and complexity of three sparse GPs against the number of inducing "
-        "inputs.", *SPARSE_FILES, **SPARSE_STUDY)
+        "inputs; bars, of several splits: s.e.", *SPARSE_FILES, **SPARSE_STUDY)
 def R_fig3(run, Ms, splits):
     methods = ("kl-PAC-SGP", "VFE", "FITC")
     rows = sparse_rows(run, splits, Ms, methods=methods)
@@ -246,10 +244,12 @@ def R_fig3(run, Ms, splits):
         measure_panels(part, where(rows, data=name), where(theirs, data=name), "M", methods)
         part[0].set(ylabel=WORDS.get(name, name), xticks=Ms[1::2])
     for ax in axes[-1]:
-        ax.set_xlabel("$M$")
+        ax.set_xlabel("inducing inputs $M$")
     below(picture, axes[0, 0], 4, *[RING] * run.real)
-    last = where(rows, M=str(Ms[-1]))
-    return picture, rows, [f"At M = {Ms[-1]} VFE's bound is kl-PAC-SGP's times {ratios(last)}."]
+    early = [f" {row['method']} on {row['data']} at M = {row['M']} stopped after "
+             f"{row['evaluations']} evaluations." for row in rows
+             if 2 * row["evaluations"] < max(col(rows, "evaluations"))]
+    return picture, rows, [ratios(where(rows, M=str(Ms[-1])), Ms[-1]) + "".join(early)]
 
 
 @figure("The inverse binary KL divergence: the largest p with kl(q, p) <= eps.", drawn=False,
@@ -295,18 +295,22 @@ def R_fig6(run, runs):
     picture, rows, means = line_figure(run, runs, (2, 2))
     for row, mean in zip(rows, means):
         row["from FITC"] = rms(mean - means[2])
-    (_, small), (_, large), *_ = runs
-    fitc, full = ([f"{row[f'from {other}']:.2f}" for row in rows[:2]]
-                  for other in ("FITC", "full GP"))
-    return picture, rows, [
-        f"At eps = {small:g} sigma_n kl-PAC-SGP's mean is {fitc[0]} from FITC's, {full[0]} from "
-        f"the full GP's; at {large:g} sigma_n {fitc[1]} and {full[1]}."]
+    found = []
+    for row in rows[:2]:
+        (near, a), (far, b) = sorted([(row["from FITC"], "FITC's"),
+                                      (row["from full GP"], "the full GP's")])
+        found.append(f"nearer {a} than {b} at eps = {row['eps/sigma_n']:g} sigma_n "
+                     f"({near:.2f}, {far:.2f})")
+    return picture, rows, [f"kl-PAC-SGP's mean is {'; '.join(found)}."]
+
+
+PRINTED_EPS = 0.6
 
 
 @experiment("A row for each random start of sigma_n^2 and Z; every second point in the file's "
             "order; R App. E.", starts=(6, 16, 100, 100), max_evals=(60, 800, 4000, 2000),
             ftol=1e-8, M=8)
-def restarts(run, method, eps=0.6, *, starts, max_evals, ftol, M):
+def restarts(run, method, eps=PRINTED_EPS, *, starts, max_evals, ftol, M):
     if run.real:
         x, y, _ = run.once(line_data)
     else:
@@ -328,44 +332,39 @@ BOTH = [("FITC",), ("kl-PAC-SGP",)]
 OTHER = ("kl-PAC-SGP", 0.12)            # gives the published values better
 
 
-@figure("Local optima from many starts: a dot per start, the objective over the noise "
-        "variance that is learned, drawn up to 1.5 times too far right, to part the dots. The "
-        "paper takes eps = 0.6.",
-        "snelson.csv", cases=(BOTH, BOTH, BOTH, [*BOTH, OTHER], [*BOTH, OTHER]))
+@figure("Local optima from many starts: a dot per start, darker where several agree, the "
+        "objective over the noise variance that is learned.", "snelson.csv",
+        cases=(BOTH, BOTH, BOTH, [*BOTH, OTHER], [*BOTH, OTHER]))
 def R_fig7(run, cases):
     picture, axes = panels(1, len(cases), 8.3, 3.8)
-    rows = []
+    rows, finding = [], []
     for ax, case in zip(axes[0], cases):
         method, *eps = case
         name, paper = OPTIMA[method]
         found = run.once(restarts, *case)
         learned, value = (col(found, k) for k in ("learned", "objective"))
         best = value.argmin()
-        aside = learned * np.exp(run.rng.uniform(0, 0.4, len(value)))   # else one hides another
-        ax.plot(aside, value, "o", color=BLUE, ms=5, mew=0, alpha=0.5, label="one start")
-        ax.plot(learned[best], value[best], "o", color=RED, ms=5, label="the best")
+        ax.plot(learned, value, "o", color=BLUE, ms=6, mew=0, alpha=0.3, label="one start")
+        ax.plot(learned[best], value[best], "o", color=RED, ms=9, mfc="none", label="the best")
         if run.real:
             ax.axvline(paper, color="0.3", ls="--", label="the paper's best")
         ax.axvline(math.exp(-R.LN_BOX), color="0.6", lw=1, label="least allowed")
-        title = ", ".join([method, *(f"eps = {one:g}" for one in eps)])
+        at = None if method == "FITC" else (*eps, PRINTED_EPS)[0]
+        title = f"{method}, eps = {at:g}" if at else method
+        finding.append(f"{learned[best]:.2g} with {title}")
+        near = np.sum(value < value[best] + 1e-3 * abs(value[best]))
         ax.set(xscale="log", xlim=(5e-8, 20), ylabel=f"objective: {name}",
                xlabel="learned noise $\\sigma_n^2$ [unit of $y^2$]",
-               title=f"{title}, {len(found)} starts\nbest {learned[best]:.2g}"
+               title=f"{title}\n{near} of {len(found)} starts reach the best,\n{learned[best]:.2g}"
                + f" (paper {paper:.2g})" * run.real)
-        ax.margins(y=0.12)
-        near = value < value[best] + 1e-3 * abs(value[best])
-        rows.append({"method": title, "best sigma_n^2": learned[best],
+        rows.append({"method": method, "eps": at, "best sigma_n^2": learned[best],
                      "the paper's, on Snelson's data": paper, "best objective": value[best],
-                     "starts within 0.1 %": int(np.sum(near))})
+                     "starts within 0.1 %": int(near)})
         small = value[learned < 2e-3]
         rows[-1] |= {f"{end.__name__} objective, sigma_n^2 < 0.002": end(small, default=math.nan)
                      for end in (min, max)}
     below(picture, axes[0, 0], 4)
-    fitc, pac, *other = col(rows, "best sigma_n^2")
-    reached = rows[0]["starts within 0.1 %"]
-    return picture, rows, [f"FITC's best sigma_n^2 is {fitc:.2g}, reached by {reached} of "
-                           f"{len(found)} starts; kl-PAC-SGP's {pac:.2g}"
-                           + "".join(f", {one:.2g} at eps = {OTHER[1]}" for one in other) + "."]
+    return picture, rows, [f"The best optimum's noise variance sigma_n^2 is {'; '.join(finding)}."]
 
 
 @experiment("{(L, r): measures} of a data set: trained in each box L once, the optimum then "
@@ -420,17 +419,13 @@ def R_table1(run, splits):
     return None, table, [title, *[in_words(*agreement(table))] * run.real]
 
 
-def listed(numbers, digits=3):
-    """Numbers as text, separated by commas."""
-    return ", ".join(f"{number:.{digits}f}" for number in numbers)
-
-
-def ratios(rows):
-    """The ratio of VFE's bound to kl-PAC-SGP's on each data set: "2.5 on pol, 1.9 on kin40k"."""
+def ratios(rows, M):
+    """A title with the ratio of VFE's bound to kl-PAC-SGP's on each data set; rows: those at M."""
     B = {(row["data"], row["method"]): col([row], "B")[0] for row in rows}
-    return ", ".join(f"{B[name, 'VFE'] / B[name, 'kl-PAC-SGP']:.1f} on {WORDS.get(name, name)}"
-                     for name in dict.fromkeys(row["data"] for row in rows)
-                     if {(name, "VFE"), (name, "kl-PAC-SGP")} <= {*B})
+    each = [f"{B[name, 'VFE'] / B[name, 'kl-PAC-SGP']:.1f} on {WORDS.get(name, name)}"
+            for name in dict.fromkeys(row["data"] for row in rows)
+            if {(name, "VFE"), (name, "kl-PAC-SGP")} <= {*B}]
+    return f"At M = {M} VFE's bound exceeds kl-PAC-SGP's by a factor of {', '.join(each)}."
 
 
 def sparse_table(rows, table):
@@ -444,8 +439,7 @@ def sparse_table(rows, table):
 def R_table2(run, Ms, splits):
     rows = sparse_rows(run, splits, Ms[-1:], ("-", "ARD"))
     best = [row for row in rows if row["ARD"] == ARD[row["data"]]]
-    return None, sparse_table(rows, "R_table2"), [
-        f"At M = {Ms[-1]} VFE's bound over kl-PAC-SGP's is {ratios(best)}."]
+    return None, sparse_table(rows, "R_table2"), [ratios(best, Ms[-1])]
 
 
 @figure("All measures of the sparse GPs at the largest M, trained with the exponential loss.",

@@ -64,7 +64,7 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "boston_like": "housing (like Boston)", "uneven_noise": "a wave, uneven noise",
     "O-PACGP, certified": "O-PACGP,\ncertified", "exact GP, retrained": "exact GP,\nretrained",
     "sarcos": "sarcos (test part only)", "sin": "sin(4x)", "cos": "cos(4x)",
-    "periodic": "periodic kernel: $f$", "Matern52": "Matern-5/2 kernel: $f$",
+    "periodic": "periodic kernel", "Matern52": "Matern-5/2 kernel",
     "time": "in time order",
     "loss": "observed loss",
     "bound, K^2/2": "(11) as printed, $K^2/2$", "bound, K^2/8": "sharper constant, $K^2/8$",
@@ -112,13 +112,17 @@ def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the 
     return register
 
 
+def plus_minus(value, form):
+    """A pair (number, error) as text; without the error if that is NaN."""
+    return " +- ".join(format(part, form) for part in value if not math.isnan(part))
+
+
 def cell(value):
     """Formats a table's entry: a number, (number, error) or text. NaN and None become "-"."""
     if isinstance(value, tuple):
-        mean, error = value
+        mean, _ = value
         form = ".4f" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else ".1e"
-        texts = [format(v, form) for v in (mean, error) if not math.isnan(v)]
-        return "-" if math.isnan(mean) else " +- ".join(texts)
+        return "-" if math.isnan(mean) else plus_minus(value, form)
     if isinstance(value, float):
         return "-" if math.isnan(value) else f"{value:.4g}"
     return "-" if value is None else str(value)
@@ -164,10 +168,18 @@ def bars(errors):
 def curve(ax, rows, x, y, name=None, **more):
     """Draws column y of rows against column x, with bars where entries are (value, error).
 
+    x: also the numbers themselves.
     name: the entry of LOOKS that it is drawn like; default: y. more: changes to that look.
     """
-    ax.errorbar(col(rows, x), col(rows, y), bars(col(rows, y, 1)), capsize=2,
+    at = col(rows, x) if isinstance(x, str) else x
+    ax.errorbar(at, col(rows, y), bars(col(rows, y, 1)), capsize=2,
                 **look(name or y, **more))
+
+
+def rings(ax, rows, x, y, name):
+    """Draws column y of rows, the paper's, against column x, as rings in the look of a method."""
+    ax.plot(col(rows, x), col(rows, y), clip_on=False, in_layout=False,
+            **look(name, ls="none", ms=8, mfc="none", label=None))
 
 
 def where(rows, **equal):
@@ -192,6 +204,9 @@ def below(picture, ax, columns, *handles):
 def key(label, **style):
     """A legend entry that belongs to no curve, such as a grey ring for "the paper's"."""
     return matplotlib.lines.Line2D([], [], label=label, **style)
+
+
+RING = key("the paper's", color="0.3", marker="o", ls="none", ms=8, mfc="none")
 
 
 def band(ax, x, low, high, colour, alpha, label=None):

@@ -17,8 +17,9 @@ from figures_of.imitations import robot_arm
 from figures_of.J import SCORES, scores_at, split_of, weights
 from figures_of.L import PRETRAINED, learners
 from figures_of.published import committed, printed
-from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, RED, at_most, average, band, below,
-                               col, curve, experiment, figure, key, look, panels, train, where)
+from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, RED, RING, at_most, average, band,
+                               below, col, curve, experiment, figure, key, panels, rings, train,
+                               where)
 
 
 @figure("The printed theorem 3.1 on dependent rows: all are copies of one coin, which shows 0.",
@@ -66,19 +67,6 @@ def arm_run(run, N, n_test, M, max_evals, eps, delta):
             "evaluations": fit.optimum.n_evals, "seconds": took}
 
 
-def against_rows(ax, rows):
-    """Draws the certificate and the risk on fresh rows against the number of training rows."""
-    N = col(rows, "N")
-    band(ax, N, col(rows, "R_S test"), col(rows, "B"), BLUE, 0.12)
-    ax.plot(N, col(rows, "B"), "o-", color=BLUE, label="certificate, 99 % confidence")
-    ax.plot(N, col(rows, "R_S test"), "x--", color=BLACK, label="risk on fresh rows")
-    ax.set(xscale="log", yscale="log", xlabel="training rows $N$",
-           ylabel="P(a prediction misses by more than 0.6 sd)")
-    ax.set_yticks([0.001, 0.01, 0.1], ["0.1 %", "1 %", "10 %"])
-    ax.set_xticks(N, [f"{n:,.0f}" for n in N])
-    ax.legend(loc="lower left")
-
-
 @figure("Seconds of training, k-means and a search on a part of the rows included, and the "
         "certificate, against the number of rows.",
         Ns=([300, 1000], *[[1000, 10_000, 100_000, 1_000_000]] * 2))
@@ -87,14 +75,21 @@ def million(run, Ns):
     rows = [run.once(arm_run, N) for N in Ns]
     seconds = col(rows, "seconds")
     left.plot(Ns, seconds, "^-", color=RED, label="training")
-    slope = seconds[-1] * np.divide(Ns, Ns[-1])
-    left.plot(Ns, slope, color="0.5", ls=":", label="in proportion to $N$")
+    left.plot(Ns, seconds[-1] * np.divide(Ns, Ns[-1]), color="0.5", ls=":",
+              label="in proportion to $N$")
     left.set(xscale="log", yscale="log", xlabel="training rows $N$ (evaluations)",
              ylabel="seconds in all",
              xlim=(0.6 * Ns[0], 2 * Ns[-1]))
     left.set_xticks(Ns, [f"{n:,}\n({row['evaluations']})" for n, row in zip(Ns, rows)])
     left.legend(loc="lower right")
-    against_rows(right, rows)
+    band(right, Ns, col(rows, "R_S test"), col(rows, "B"), BLUE, 0.12)
+    right.plot(Ns, col(rows, "B"), "o-", color=BLUE, label="certificate, 99 % confidence")
+    right.plot(Ns, col(rows, "R_S test"), "x--", color=BLACK, label="risk on fresh rows")
+    right.set(xscale="log", yscale="log", xlabel="training rows $N$",
+              ylabel="P(a prediction misses by more than 0.6 sd)")
+    right.set_yticks([0.001, 0.01, 0.1], ["0.1 %", "1 %", "10 %"])
+    right.set_xticks(Ns, [f"{n:,}" for n in Ns])
+    right.legend(loc="lower left")
     last = rows[-1]
     return picture, rows, [
         f"{last['N']:,} rows train in {last['seconds']:.0f} s and certify {at_most(last['B'], 4)}; "
@@ -172,8 +167,9 @@ def stream_certificates(run, *Ns, eps, delta, M, each):
 TABLES = [100, 300, 1000, 3000, 10_000, 30_000, 100_000]
 
 
-@figure("Four certificates of one goal against the number of rows, each over its true risk; means "
-        "over tables, above 10,000 rows one table.", Ns=([100, 300], TABLES, TABLES),
+@figure("Four certificates of one goal against the number of rows, each over its true risk, of the "
+        "stream the mean risk of all its predictors so far; means over tables, above 10,000 rows "
+        "one table; bars, of several tables: s.e.", Ns=([100, 300], TABLES, TABLES),
         tables=(1, 3, 10), longest=10_000)
 def certificates(run, Ns, tables, longest):
     rows = list(run.once(stream_certificates, *(N for N in Ns if N <= longest)))
@@ -183,19 +179,8 @@ def certificates(run, Ns, tables, longest):
                  for name in found[0]]
     best = [min(where(rows, N=N), key=lambda row: col([row], "draw, bound"))["certificate"]
             for N in Ns]
-    return certificate_panels(rows), rows, [
-        "Held-out rows give a prediction drawn from the GP its lowest bound at "
-        f"{best.count('held-out')} of {len(Ns)} sizes, {Ns[0]:,} to {Ns[-1]:,} rows."]
-
-
-def certificate_panels(rows):
-    """The picture of `certificates`: bounds and true risks of a draw and of the mean, against N.
-
-    rows: a dict per certificate and N, with numbers or pairs (number, standard error).
-    """
     picture, axes = panels(1, 2, 8.3, 4.6, sharey=True)
-    for ax, what, title in zip(axes[0], ("draw", "mean"), ("a prediction drawn from the GP",
-                                                           "the GP's mean")):
+    for ax, what, title in zip(axes[0], SHOWN, ("a prediction drawn from the GP", "the GP's mean")):
         for name in ("paper", "prior", "held-out", "any-time"):
             part = where(rows, certificate=name)
             curve(ax, part, "N", f"{what}, bound", name)
@@ -204,7 +189,9 @@ def certificate_panels(rows):
                ylabel="P(a miss by more than 0.3 in $y$)")
     below(picture, axes[0, 0], 4,
           key("dotted: the true risk", color="0.4", ls=":", marker="o", mfc="white"))
-    return picture
+    return picture, rows, [
+        "Held-out rows give a prediction drawn from the GP its lowest bound at "
+        f"{best.count('held-out')} of {len(Ns)} sizes, {Ns[0]:,} to {Ns[-1]:,} rows."]
 
 
 def scales_of(raw):
@@ -279,14 +266,14 @@ def softplus_table(run, methods):
         f"{len(off)} methods by at most {max(off, default=0):.2f} nats."]
 
 
-FORMULAS = (            # zero mean; the code's names are in docs/reading-R.md
-    "R (8) as printed:",
-    r"$\mathrm{KL}(Q\Vert P)=\frac{1}{2}\ln|K_{NN}+\sigma_n^2I|-\frac{N}{2}\ln\sigma_n^2$",
-    r"$-\frac{1}{2}\mathrm{tr}\,K_{NN}(K_{NN}+\sigma_n^2I)^{-1}$",
-    r"$+\frac{1}{2}y^{\top}(K_{NN}+\sigma_n^2I)^{-1}K_{NN}(K_{NN}+\sigma_n^2I)^{-1}y$",
-    r"As computed, $K_y=K_{NN}+\sigma_n^2I$, $a=K_y^{-1}y$:",
-    r"$\frac{1}{2}[\ln|K_y|-N\ln\sigma_n^2-N$",
-    r"$+\sigma_n^2\mathrm{tr}\,K_y^{-1}+a^{\top}y-\sigma_n^2a^{\top}a\,]$")
+# zero mean; the code's names are in docs/reading-R.md
+FORMULAS = r"""R (8) as printed:
+$\mathrm{KL}(Q\Vert P)=\frac{1}{2}\ln|K_{NN}+\sigma_n^2I|-\frac{N}{2}\ln\sigma_n^2$
+$-\frac{1}{2}\mathrm{tr}\,K_{NN}(K_{NN}+\sigma_n^2I)^{-1}$
+$+\frac{1}{2}y^{\top}(K_{NN}+\sigma_n^2I)^{-1}K_{NN}(K_{NN}+\sigma_n^2I)^{-1}y$
+As computed, $K_y=K_{NN}+\sigma_n^2I$, $a=K_y^{-1}y$:
+$\frac{1}{2}[\ln|K_y|-N\ln\sigma_n^2-N$
+$+\sigma_n^2\mathrm{tr}\,K_y^{-1}+a^{\top}y-\sigma_n^2a^{\top}a\,]$"""
 
 
 def printed_kl(X, y, p):
@@ -354,8 +341,9 @@ def code_lines(f, first, last):
 
 
 @figure("Above: a GP and its tolerance; the bound on Boston housing, from "
-        "pictures/R_table1_real.md, and the published one. Below: R (8), and the code of its value "
-        "and gradient, read from the source.", head="A guarantee, and its code")
+        "pictures/R_table1_real.md (ten splits; bars: s.e.), and the published one. Below: R (8), "
+        "and the code of its value and gradient, read from the source.",
+        head="A guarantee, and its code")
 def hero(run):
     parts, (grid, mean), facts = run.once(certified_wave)
     to_formula, to_differences = run.once(off_print)
@@ -373,19 +361,16 @@ def hero(run):
     theirs = printed("R_table1", "setting", "method")
     for method in ("kl-PAC-GP", "full-GP"):
         curve(right, where(table, method=method), "eps", "B", method)
-        paper = where(theirs, method=method)
-        right.plot(col(paper, "setting"), col(paper, "B"),
-                   **look(method, ls="none", ms=10, mfc="none", label=None))
-    right.plot([], [], "o", color="0.3", ms=10, mfc="none", label="published")
+        rings(right, where(theirs, method=method), "setting", "B", method)
     right.set(xlabel="tolerance $\\varepsilon$ [sd of $y$]", ylabel="bound on P(miss) $B$",
               ylim=(0, 1), title="Boston housing, ours and published")
-    right.legend()
+    right.legend(handles=[*right.get_legend_handles_labels()[0], RING])
     ax = below.subplots()
     ax.axis("off")
-    for i, line in enumerate(FORMULAS):
-        ax.text(0, 0.94 - 0.12 * i, line, fontsize=10 + (line[0] == "$"), math_fontfamily="cm")
+    ax.text(0, 1, FORMULAS, fontsize=10, va="top", linespacing=1.8, math_fontfamily="cm")
     ax.text(0, -0.1, f"On random rows the code equals\nthe formula to {in_powers(to_formula)}, "
-            f"its gradient\ndifferences of it to {in_powers(to_differences)}.", color=RED)
+            f"its gradient the\nformula's finite differences to {in_powers(to_differences)}.",
+            color=RED)
     code = ("pacgp_ref.py, full_gp", code_lines(R.full_gp, "trace = ", "KL = "),
             code_lines(R.full_gp, "def back", "return dict"))
     ax.text(0.4, 0.5, "\n".join(code), family="monospace", fontsize=7.5,
