@@ -4,7 +4,9 @@ entry point takes every kernel of the table, and refuses one whose k(x, x) is no
 variance.
 """
 
+import json
 import math
+from functools import partial
 
 import numpy as np
 from numpy.random import default_rng
@@ -195,7 +197,8 @@ def test_new_kernel_row(in_table, monkeypatch):
         assert kind(kernel="RQ", **QUICK.get(kind, {})).fit(X, y).text()
     assert len(search.trained_part(X, y, kernel=rational_quadratic)[0].ln_theta) == 4
     arrays = []
-    again = models.unpacked(models.packed(fit, arrays), arrays)
+    text = json.dumps(models.packed(fit, arrays))
+    again = json.loads(text, object_hook=partial(models.unpacked, arrays=arrays))
     assert again.kernel is rational_quadratic
     se, _ = R.se_kernel(X, Z, np.array([0.3, -0.2, 0.1]))
     limit, _ = rational_quadratic(X, Z, np.array([0.3, -0.2, 25.0, 0.1]))
