@@ -14,8 +14,8 @@ from figures_of.imitations import (CITIES, boston_like, kin40k_like, snelson_lik
 from figures_of.published import beside, printed, published
 from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, band, bars,
                                below, col, curve, data_set, draw_gp, draw_inducing, experiment,
-                               figure, line, look, lowest, mean_se, panels, plus_minus, standard,
-                               where)
+                               figure, key, line, look, lowest, mean_se, panels, plus_minus,
+                               standard, where)
 
 SCORES = ("NLL", "RMSE", "CRPS", "noise fraction")
 COMPARED = (            # J Table 1, Fig. 2-4; PPGPR there is MFD
@@ -66,7 +66,7 @@ def series_panel(ax, run, x, y, method, M, epochs):
 
 
 @figure("SVGP and PPGPR on a series of uneven noise: the mean, and +- 2 standard deviations of f "
-        "and of y.",
+        "and of y; share of noise: mean over the rows.",
         "motorcycle.csv", M=20, epochs=(30, 1500, 10_000))
 def J_fig1(run, M, epochs):
     x, y = map(standard, line(run, "motorcycle.csv", partial(snelson_like, uneven=True)))
@@ -217,6 +217,8 @@ def score_figure(run, splits, validate, score, methods, title):
             ticks = -0.4, -0.2, -0.1, -0.05, 0, 0.05, 0.1, 0.2, 0.4
             axes[1, 0].set_yscale("symlog", linthresh=0.05)
             axes[1, 0].set_yticks(ticks, ticks)
+    else:
+        axes[0, 0].axhline(0.5, color="0.6", label="one half")
     below(picture, axes[0, 0], 5)
     paper = published("J_table3", "data", "method")
     return picture, beside(rows, paper, "data", "method"), [title(quantity, rows, theirs)]
@@ -224,7 +226,7 @@ def score_figure(run, splits, validate, score, methods, title):
 
 def counted(claim, pairs, column, rows, theirs):
     """Returns a title that says on how many data sets a claim holds, here and in the paper; on how
-    many there is a tie; in how many comparisons our error bars are apart, as claimed.
+    many there is a tie; in how many comparisons our error bars are apart, and which way.
 
     claim: the claim in words; pairs: its meaning, a list of (lower, higher), methods or 0.5.
     column: that of the rows which is compared.
@@ -245,7 +247,10 @@ def counted(claim, pairs, column, rows, theirs):
         ties = np.sum((gap >= 0).all(1)) - holds
         text = f"{holds} of {len(gap)} sets" + f", {ties} tied" * bool(ties)
         if np.isfinite(bar).any():
-            text += f", with bars apart in {np.sum(gap > bar)} of {gap.size} comparisons"
+            so, not_so = (np.sum(side > bar) for side in (gap, -gap))
+            ways = f"that way in {so}, the other way in {not_so}" if not_so else f"in {so}"
+            apart = "clear of one half" if 0.5 in names else "apart"
+            text += f", with bars {apart} {ways} of {gap.size} comparisons"
         counts.append(text)
     return f"{claim} on {counts[0]}" + f" (paper: {counts[1]})" * bool(theirs) + "."
 
@@ -276,8 +281,8 @@ for number, score, methods, claim, pairs in (
                 title=partial(counted, claim, pairs)))
 
 
-@figure("PPGPR-MFD's test RMSE and NLL against beta_reg, minus those at beta_reg = 0; bars, of "
-        "several splits: s.e. of the difference; grey: the paper's claim.", *J_FILES,
+@figure("PPGPR-MFD's test RMSE and NLL against beta_reg, minus those at beta_reg = 0; grey: the "
+        "paper's claim.", *J_FILES,
         betas=[0.0, 0.01, 0.05, 0.2, 0.5, 1.0], **J_SPLITS)
 def J_appD(run, betas, splits):
     picture, axes = panels(1, 2, 8.3, 3.6)
@@ -304,11 +309,13 @@ def J_appD(run, betas, splits):
     for ax, claim in zip(axes[0], (0.05, 5)):
         ax.axhspan(-claim, claim, color="0.9", zorder=0, label="the paper: within this")
         ax.set_xticks(range(len(betas)), betas)
-    below(picture, axes[0, 0], 4)
+    bar = key("bars: s.e. of the difference", color="0.4", marker="|", ls="none", ms=12)
+    below(picture, axes[0, 0], 5, *[bar] * (splits > 1))
     return picture, rows, [
         "With beta_reg up to 1 the RMSE differs from that at 0 by at most "
         f"{plus_minus(largest[1], '.1f')} % (paper: 5 %), the NLL by at most "
-        f"{plus_minus(largest[0], '.2f')} nats (0.05)."]
+        f"{plus_minus(largest[0], '.2f')} nats (0.05)"
+        + ", on one split" * (splits == 1) + "."]
 
 
 @experiment("{method: (z-scores of the test rows, NLL, RMSE)} of a city; N/4 validation rows "
