@@ -14,8 +14,7 @@ from figures_of.imitations import (CITIES, boston_like, kin40k_like, snelson_lik
 from figures_of.published import beside, printed, published
 from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, band, bars,
                                below, col, curve, data_set, draw_gp, draw_inducing, experiment,
-                               figure, key, line, look, lowest, mean_se, panels, plus_minus,
-                               standard, where)
+                               figure, line, look, mean_se, panels, plus_minus, standard, where)
 
 SCORES = ("NLL", "RMSE", "CRPS", "noise fraction")
 COMPARED = (            # J Table 1, Fig. 2-4; PPGPR there is MFD
@@ -305,12 +304,12 @@ def J_appD(run, betas, splits):
             largest[k] = max(largest[k], *zip(np.abs(value), error))
             axes[0, k].errorbar(range(len(betas)), value, bars(error), color=colour,
                                 marker=marker, capsize=2, label=WORDS.get(name, name))
-            axes[0, k].set(xlabel="$\\beta_{reg}$", ylabel=quantity)
+            axes[0, k].set(xlabel="$\\beta_{reg}$", ylabel=quantity,
+                           title="bars: s.e. of the difference" * (splits > 1))
     for ax, claim in zip(axes[0], (0.05, 5)):
         ax.axhspan(-claim, claim, color="0.9", zorder=0, label="the paper: within this")
         ax.set_xticks(range(len(betas)), betas)
-    bar = key("bars: s.e. of the difference", color="0.4", marker="|", ls="none", ms=12)
-    below(picture, axes[0, 0], 5, *[bar] * (splits > 1))
+    below(picture, axes[0, 0], 4)
     return picture, rows, [
         "With beta_reg up to 1 the RMSE differs from that at 0 by at most "
         f"{plus_minus(largest[1], '.1f')} % (paper: 5 %), the NLL by at most "
@@ -358,12 +357,11 @@ def J_fig5(run):
                 transform=ax.transAxes)
     axes[0, 0].set_ylabel("share of test rows below $z$")
     below(picture, axes[0, 0], 4)
-    cities = [where(rows, data=city) for city in CITIES]
-    counts = {row["method"]: lowest(cities, "distance from Phi", row["method"])
-              for row in cities[0]}
-    best = max(counts, key=counts.get)
-    return picture, rows, [f"{best} is closest to the normal CDF in {counts[best]} of "
-                           f"{len(cities)} generated cities."]
+    closest = [min(where(rows, data=city), key=lambda row: row["distance from Phi"])["method"]
+               for city in CITIES]
+    best = max(closest, key=closest.count)
+    return picture, rows, [f"{best} is closest to the normal CDF in {closest.count(best)} of "
+                           f"{len(CITIES)} generated cities."]
 
 
 DRAWS = {               # kernel -> theta of the draw, where the data end, M, rate

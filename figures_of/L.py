@@ -282,13 +282,13 @@ def rate_figure(run, N, times, runs, mixture, order):
              for m in L_METHODS * run.real}
     for k, m in enumerate(methods):
         aside = -k + 0.25 * np.linspace(-1, 1, runs) * several
-        right.plot(tests[m], aside, **look(m, ls="none", mew=0, ms=4 if several else 8,
-                                           alpha=0.5 if runs > 10 else 1))
+        one = dict(alpha=0.5) if runs > 10 else dict(ms=6)
+        right.plot(tests[m], aside, **look(m, ls="none", mew=0, **one))
         if several:
             right.plot(tests[m].mean(), -k, "|", color=BLACK, ms=18, mew=2)
         if m in paper:
             right.plot(paper[m], -k, **look(m, ls="none", ms=9, mew=2, mfc="none", zorder=4))
-    lines = [key("ours", color="0.3", marker="o", ls="none", ms=8), *[RING] * run.real]
+    lines = [key("ours", color="0.3", marker="o", ls="none"), *[RING] * run.real]
     if several:
         lines[0] = key("mean of the runs", color=BLACK, marker="|", ls="none", ms=12, mew=2)
     for m, ls in zip(naive, ("--", ":")):

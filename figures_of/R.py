@@ -233,8 +233,9 @@ def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE):
     return rows
 
 
-@figure("Bound, risks, MSE and complexity of three sparse GPs against the number of inducing "
-        "inputs; bars, of several splits: s.e.", *SPARSE_FILES, **SPARSE_STUDY)
+@figure("Bound, risks, MSE and complexity of three sparse GPs, with ARD except on sarcos, "
+        "against the number of inducing inputs; bars, of several splits: s.e.", *SPARSE_FILES,
+        **SPARSE_STUDY)
 def R_fig3(run, Ms, splits):
     methods = ("kl-PAC-SGP", "VFE", "FITC")
     rows = sparse_rows(run, splits, Ms, methods=methods)
@@ -244,8 +245,7 @@ def R_fig3(run, Ms, splits):
     picture, axes = panels(len(sets), len(SHOWN), 8.3, 0.8 + 1.9 * len(sets), sharex=True)
     for name, part in zip(sets, axes):
         measure_panels(part, where(rows, data=name), where(theirs, data=name), "M", methods)
-        part[0].set(ylabel=WORDS.get(name, name) + "\nwith ARD" * (ARD[name] == "ARD"),
-                    xticks=Ms[1::2])
+        part[0].set(ylabel=WORDS.get(name, name), xticks=Ms[1::2])
     for ax in axes[-1]:
         ax.set_xlabel("inducing inputs $M$")
     below(picture, axes[0, 0], 4, *[RING] * run.real)
@@ -364,12 +364,12 @@ def R_fig7(run, cases):
                xlabel="learned noise $\\sigma_n^2$ [unit of $y^2$]",
                title=f"{title}\n{near} of {len(found)} starts reach the best,\n{learned[best]:.2g}"
                + f" (paper{elsewhere} {paper:.2g})" * run.real)
+        small = value[learned < 2e-3]
         rows.append({"method": method, "eps": at, "best sigma_n^2": learned[best],
                      "the paper's, on Snelson's data": paper, "best objective": value[best],
-                     "starts within 0.1 %": int(near)})
-        small = value[learned < 2e-3]
-        rows[-1] |= {f"{end.__name__} objective, sigma_n^2 < 0.002": end(small, default=math.nan)
-                     for end in (min, max)}
+                     "starts within 0.1 %": int(near)}
+                    | {f"{end.__name__} objective, sigma_n^2 < 0.002": end(small, default=math.nan)
+                       for end in (min, max)})
     below(picture, axes[0, 0], 4)
     return picture, rows, [f"The best optimum's noise variance sigma_n^2 is {'; '.join(finding)}."]
 

@@ -260,11 +260,6 @@ def average(found):
     return means
 
 
-def lowest(cases, quantity, method):
-    """In how many cases (each a list of rows) a method has the lowest mean of a quantity."""
-    return sum(min(rows, key=lambda row: row[quantity])["method"] == method for rows in cases)
-
-
 def standard(table):
     """Scales a table's columns to mean 0 and deviation 1, over test rows too, as in R.
 

@@ -148,6 +148,16 @@ def boston_rows(run, give):
 
 
 @law
+def R_fig2(run, give):
+    """On how many of five eps both PAC-GPs' bounds are below the full GP's, and their MSE above."""
+    give(run, "once", lambda f, i: {
+        (str(eps), method): dict.fromkeys(of_R.SHOWN, 0.1 * k * eps) | {"MSE": -k * (eps > 1)}
+        for eps in (-1, 1, 2, 3, 4) for k, method in enumerate(of_R.FULL)})
+    *_, (title,) = F.FIGURES["R_fig2"](run, 2)
+    assert said(title) == [0.4, 4, 5, 3]
+
+
+@law
 def sparse_run(run, give):
     """The same, of a split, with the loss, M and ARD of the cell."""
     found = run.once(of_R.sparse_run, "sarcos", 5, "VFE", "ARD", "exp", 1)
@@ -304,6 +314,17 @@ def city_run(run, give):
     for z, nll, rmse in found.values():
         assert_close(z, test / 2, 1e-14)
         assert_close([nll, rmse], [np.log(8 * np.pi) / 2 + rms(test) ** 2 / 8, rms(test)], 1e-14)
+
+
+@law
+def J_fig5(run, give):
+    """The model that is closest to the normal CDF in most cities, and in how many."""
+    z = np.linspace(-2, 2, 99)
+    give(run, "once", lambda f, city: {
+        name: (z + abs(k - (city == "city A")), 0.0, 1.0)
+        for k, name in enumerate(("SVGP+DKL", "PPGPR+DKL", "MC dropout"))})
+    *_, (title,) = F.FIGURES["J_fig5"](run)
+    assert said(title) == [2, 3] and title.startswith("SVGP")
 
 
 @law
