@@ -421,6 +421,15 @@ def wave_run(run, give):
 
 
 @law
+def L_fig3(run, give):
+    """Mean and range, over functions and draws, of the RMSE at rows to come."""
+    _, found, (title,) = F.FIGURES["L_fig3"](run, 2, 20)
+    each = [shared.col(shared.where(found, order=order), "RMSE, to come")
+            for order in ("shuffled", "time")]
+    assert said(title) == [round(f(off), 2) for off in each for f in (np.mean, min, max)]
+
+
+@law
 def rate_run(run, give):
     """Squares of rows seen and to come, in deviations (divisor n - 1) of the whole series."""
     for order in ("time", "shuffled"):
