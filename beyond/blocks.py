@@ -5,7 +5,19 @@ computes a sum over all rows by adding f(block) over blocks. `over` applies f: i
 of a pool of threads or processes, or of an engine such as Dask. So f is a function of a module, or
 a partial of one, which can be pickled. `blocks(over)` is a Sparse for fit(..., sparse=...). Its
 results equal those of PLAIN, the default, up to rounding; any `over` gives the same to the last
-bit. Not in the papers.
+bit. Not in the papers. Equation numbers are R's.
+
+Symbols are those of pacgp_ref.py:
+
+    X, y, Z            (N, d), (N,), (M, d): inputs, targets, inducing inputs; a block has n rows
+    ln_theta, kernel   (T,), a function as se_kernel
+    ln_noise, sigma2   ln of the noise variance sigma_n^2; sigma_n^2
+    Linv               (M, M): L^-1, where L L^T = K_MM
+    V_i, ktilde_i      (M,), a number: row i of V; k - |V_i|^2, where k = k(x, x)
+    alpha, D_i         1 for FITC, 0 for VFE and DTC; alpha ktilde_i + sigma_n^2
+    A, b               (M, M), (M,): V^T D^-1 V, V^T D^-1 y
+    m, S, root         (M,), (M, M), (M, M): Q(f_M) = N(L m, L S L^T), S = root^T root
+    d_x                derivative of the objective w.r.t. x; `back`, a VJP, returns such
 
 The VJP needs fewer products than PLAIN's. With W = S - I the data enter through two linear maps,
 each the adjoint of the other,
@@ -15,8 +27,8 @@ since  sum_i u_i (V_i m) + w_i (V_i W V_i) = m (V^T u) + tr(W V^T diag(w) V).  R
 the first; (11) uses the second at u = y/D, w = 1/D. Whatever depends on V through either, or
 through ktilde_i = k + V_i W V_i at W = -I, has the gradient
     d_V_i = u_i m + 2 w_i W V_i,   gram = d_V^T V = m (V^T u)^T + 2 W V^T diag(w) V,
-so gram follows from sums that are known. For (22), (23), (m, W) is given and (u, w) is
-(d_mean, d_var). For (11), (u, w) is given and (m, W) is (d_b, d_A).
+so gram follows from sums that are known. For (22), (23), (m, W) is given and (u, w) is (d_mean,
+d_var). For (11), (u, w) is given and (m, W) is (d_b, d_A).
 """
 import math
 import os
@@ -42,10 +54,10 @@ np.empty(31 * 2**17)
 # --- sums over blocks of rows --------------------------------------------------------------------
 
 def mapped_again(a):
-    """Returns the array `a` in the form to be pickled: a function that maps its file again, or `a`.
+    """Returns what to pickle for the array `a`: a function that maps its file again, or `a`.
 
-    It is `a` if that is no memory map, or one whose file does not hold its values (a hundred rows
-    are compared): a copy of a map, one in mode "c", or one whose file was removed or replaced.
+    It is `a` itself unless that is a memory map whose file still holds its values (a hundred rows
+    are compared). A map in mode "c" is pickled whole: changes to it are not in the file.
     """
     file = a
     while isinstance(getattr(file, "base", None), np.ndarray):
@@ -83,14 +95,14 @@ class Rows:
         return Rows, (self.at, mapped_again(self.X), mapped_again(self.y), self.inducing)
 
     def once(self, f, *args):
-        """Returns f(*args), cached if keep; all calls with one f must have the same arguments."""
+        """Returns f(*args), cached if `keep`; each call with one f must have the same arguments."""
         value = self.memory[f] if f in self.memory else f(*args)
         if self.keep:
             self.memory[f] = value
         return value
 
     def features(self):
-        """Returns (K, V, ktilde), K_back of this block: see block_features."""
+        """Returns (k(X, Z), V, ktilde) of this block and the VJP of k(X, Z): see block_features."""
         return self.once(block_features, self.X, *self.inducing)
 
     def V_times(self, W):
@@ -115,29 +127,34 @@ def in_blocks(X, y, inducing, keep=True):
 
 
 def add_up(f, items):
-    """The sum of f(*item) over items, entry by entry: numbers and arrays add, lists join."""
+    """Adds the tuples f(*item) over items, entry by entry: returns as many sums.
+
+    Numbers and arrays are added, lists are joined.
+        f       a function that returns a tuple or list, of the same length each time
+        items   an iterable of argument lists
+    """
     def added_to(sums, part):
         return [a + b for a, b in zip(sums, part)]
     return reduce(added_to, (f(*item) for item in items))
 
 
 def numbered(f, pair):
-    """Returns (number, f(item)) for the pair (number, item): results in any order can be sorted."""
+    """Returns (number, f(item)) for the pair (number, item), so that results can be sorted."""
     number, item = pair
     return number, f(item)
 
 
 def total(over, f, blocks, *columns):
-    """The sum over blocks of f(rows, *columns of these rows), entry by entry; see add_up.
+    """Returns the sums over blocks of the entries of f(rows, *columns at these rows).
 
         over      like map, but may return results in any order
-        f         (Rows, (n,) of each column) -> tuple
+        f         (Rows, (n,) of each column) -> tuple, see add_up
         blocks    list of Rows
         columns   (N,) each, over all rows
 
-    `over` gets about 4 sqrt(b) groups of the b blocks, so few sums travel; they are always added in
-    the same order. Groups and items are lists: Dask would call a tuple that begins with a function.
-    ValueError if `over` loses a group or returns one twice.
+    `over` gets about 4 sqrt(b) groups of the b blocks, so few sums travel between processes; they
+    are always added in the same order. Groups and items are lists: Dask would call a tuple that
+    begins with a function. ValueError if `over` loses a group or returns one twice.
     """
     items = [[rows, *(column[rows.at] for column in columns)] for rows in blocks]
     step = math.ceil(math.sqrt(len(items)) / 4)
@@ -154,9 +171,10 @@ def total(over, f, blocks, *columns):
 
 @in_doubles
 def block_features(X, Z, ln_theta, Linv, kernel):
-    """Returns (K, V, ktilde), K_back for rows X (n, d), like `features` of pacgp_ref.py.
+    """Returns (K, V, ktilde), K_back for rows X (n, d), where K is k(X, Z) (n, M).
 
-    K_back is the VJP of K = k(X, Z) alone.
+    V (n, M), ktilde (n,) and the other arguments are as in `features` of pacgp_ref.py. K_back is
+    the VJP of K alone, as the kernel returns it.
     """
     K, K_back = kernel(X, Z, ln_theta)
     V = K @ Linv.T
@@ -166,14 +184,20 @@ def block_features(X, Z, ln_theta, Linv, kernel):
 
 @in_doubles
 def at_rows(rows, m, W):
-    """Returns V_i m and V_i W V_i for the rows i of a block: lists of one array (n,) for add_up."""
+    """Returns V_i m and V_i W V_i for the rows i of a block: lists of one array (n,) for add_up.
+
+    rows: a Rows; m (M,); W (M, M).
+    """
     (_, V, _), _ = rows.features()
     return [V @ m], [row_dots(V, rows.V_times(W))]
 
 
 @in_doubles
 def over_rows(rows, u, w):
-    """Returns V^T u (M,), V^T diag(w) V (M, M) and the sum of w over a block; u and w are (n,)."""
+    """Returns V^T u (M,), V^T diag(w) V (M, M) and the sum of w over a block; u and w are (n,).
+
+    rows: a Rows.
+    """
     (_, V, _), _ = rows.features()
     return V.T @ u, weighted_gram(V, w), np.sum(w)
 
@@ -185,7 +209,8 @@ def _gaussian(rows, m, S, ln_det_S, k, over=map):
         rows       a list of Rows
         m, S       (M,), (M, M)
         ln_det_S   ln|S|
-        k          k(x, x)
+        k          k(x, x), a number
+        over       as in total
 
     back(d_mean, d_var, d_KL), the VJP, returns
         d_m        (M,)
@@ -193,7 +218,7 @@ def _gaussian(rows, m, S, ln_det_S, k, over=map):
         d_ln_det   w.r.t. ln|S|
         d_var      (N,), 0 where var is at its floor
         gram       d_V^T V (M, M)
-        d_k        w.r.t. k(x, x) of all rows
+        d_k        w.r.t. the number k
     """
     W = S - np.eye(len(m))
     floor = VAR_FLOOR * k
@@ -212,9 +237,9 @@ def _gaussian(rows, m, S, ln_det_S, k, over=map):
 
 @in_doubles
 def gaussian_d_V(rows, d_mean, d_var, m, W):
-    """Derivative w.r.t. V (n, M) of a block, given d_mean and d_var (n,) of (22) and (23).
+    """Derivative w.r.t. V (n, M) of a block, a Rows, given d_mean and d_var (n,) of (22) and (23).
 
-        d_V_i = d_mean_i m + 2 d_var_i W V_i,   W = S - I
+        d_V_i = d_mean_i m + 2 d_var_i W V_i,   W = S - I;   m (M,), W (M, M)
     """
     d_V = rows.V_times(W) * (2 * d_var)[:, None]
     d_V += np.outer(d_mean, m)
@@ -226,6 +251,7 @@ def block_sums(rows, sigma2, alpha):
     """Returns the sums over a block that (11) and (34) need, with D = alpha ktilde + sigma_n^2.
 
     They are V^T D^-1 V (M, M), V^T D^-1 y (M,), and the sums of ln D, y^2/D and ktilde as (3,).
+    rows: a Rows with y; sigma2: sigma_n^2.
     """
     (_, V, ktilde), _ = rows.features()
     D = alpha * ktilde + sigma2
@@ -238,18 +264,26 @@ def block_sums(rows, sigma2, alpha):
 def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
     """VJP of block_sums and, if d_marginals are given, of the marginals of the block.
 
-    Returns d_ln_theta, d_Z through K; gram = d_V^T V of what passes through ktilde; and, as (2,),
-    the sums of d_D and d_D ktilde.
+    Returns four derivatives:
+        d_ln_theta, d_Z   (T,), (M, d): through K = k(X, Z) alone
+        gram              (M, M), the part of d_V^T V through ktilde alone:
+                          -2 alpha sum_i d_D_i V_i V_i^T, or 0.0 if alpha = 0
+        sums              (2,): those of d_D and of d_D ktilde over the block
 
+    The derivatives w.r.t. D_i and V_i are
         D = alpha ktilde + sigma_n^2, ktilde = k - V V:
             d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
         A = sum V V^T/D, b = sum V y/D:
             d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
 
-        d_marginals   d_mean, d_var (n,), or nothing: gaussian_d_V, at m and W, is added to d_V
-        h             derivative w.r.t. ln D_i and w.r.t. y_i^2/D_i, as in (34)
-        d_b           (M,)
-        E             2 d_A L^-1 (M, M): d_K begins with V_i E/D_i, V_i d_A V_i = V_i E K_i/2
+        rows            a Rows with y
+        d_marginals     d_mean, d_var (n,), or nothing: gaussian_d_V, at m and W, is added to d_V
+        m, W            (M,), (M, M): as in gaussian_d_V
+        E               2 d_A L^-1 (M, M): since V_i = L^-1 K_i, (V_i E)/D_i is the first term of
+                        d_K_i = L^-T d_V_i, and V_i d_A V_i = (V_i E) K_i/2
+        d_b             (M,)
+        h               the derivative w.r.t. ln D_i, and the same w.r.t. y_i^2/D_i, as in (34)
+        sigma2, alpha   as in block_sums
     """
     (K, V, ktilde), K_back = rows.features()
     _, _, Linv, _ = rows.inducing
@@ -273,7 +307,10 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
 
 
 class DataSums(NamedTuple):
-    """Sums over the data that (11) needs, and the posterior Q that follows from them."""
+    """Sums over the data that (11) needs, and the posterior Q that follows from them.
+
+    `posterior` holds A and b.
+    """
     rows: list              # of Rows
     sums: np.ndarray        # over rows, of ln D, y^2/D and ktilde
     posterior: SparsePosterior
@@ -285,12 +322,15 @@ class DataSums(NamedTuple):
 def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=map):
     """Returns the DataSums of the posterior that the data determine by R (11), and back.
 
+    Arguments as in sparse_gp of pacgp_ref.py; `over` as in total. ValueError unless y has an entry
+    for each row of X.
+
     back(d_A, d_b, h, d_k, gram, *d_marginals), the VJP, returns a dict of derivatives w.r.t.
     ln_theta, ln_noise, Z and alpha:
         d_A, d_b         (M, M) symmetric, (M,)
         h, d_marginals   as in block_sums_back: what they add does not pass through A and b
-        d_k              w.r.t. k(x, x), apart from ktilde
-        gram             the part of d_V^T V that does not pass through A and b
+        d_k              w.r.t. k(x, x), except through ktilde
+        gram             (M, M): the part of d_V^T V that does not pass through A and b
     """
     check_shapes("y and the rows of X", y, X[:, 0])
     sigma2 = np.exp(ln_noise)
@@ -317,7 +357,10 @@ def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=ma
 
 @in_doubles
 def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=map):
-    """sparse_gp of pacgp_ref.py in blocks of rows."""
+    """The function sparse_gp of pacgp_ref.py in blocks of rows: same arguments, values, back.
+
+    over: as in total.
+    """
     q, q_back = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
     k = signal_variance(ln_theta)
     values, values_back = _gaussian(q.rows, q.posterior.m, q.posterior.S, q.ln_det_S, k, over)
@@ -331,7 +374,10 @@ def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=
 
 @in_doubles
 def block_free_back(rows, d_mean, d_var, m, W):
-    """VJP of the marginals of a block for a free Q: d_ln_theta, d_Z through K. W is S - I."""
+    """VJP of a block's marginals for a free Q: returns d_ln_theta, d_Z, through K = k(X, Z) alone.
+
+    Arguments as in gaussian_d_V.
+    """
     _, K_back = rows.features()
     _, _, Linv, _ = rows.inducing
     d_K = gaussian_d_V(rows, d_mean, d_var, m, W) @ Linv
@@ -341,7 +387,10 @@ def block_free_back(rows, d_mean, d_var, m, W):
 
 @in_doubles
 def free_in_blocks(X, Z, ln_theta, m, L_S, kernel=se_kernel, over=map):
-    """sparse_free of pacgp_ref.py in blocks of rows."""
+    """The function sparse_free of pacgp_ref.py in blocks of rows: same arguments, values, back.
+
+    over: as in total.
+    """
     k = signal_variance(ln_theta)
     Linv, Linv_back = inverse_cholesky(Z, ln_theta, kernel)
     rows = in_blocks(X, None, (Z, ln_theta, Linv, kernel))
@@ -363,9 +412,10 @@ def free_in_blocks(X, Z, ln_theta, m, L_S, kernel=se_kernel, over=map):
 
 @in_doubles
 def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, over=map):
-    """sparse_nll of pacgp_ref.py in blocks of rows.
+    """The function sparse_nll of pacgp_ref.py in blocks of rows: same arguments, value, back.
 
     For VFE, sum ktilde = N k - sigma_n^2 tr A: with this `back` needs no derivative through ktilde.
+    over: as in total.
     """
     alpha, t = SPARSE_NLL[kind]
     q, q_back = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
@@ -389,14 +439,20 @@ def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, ove
 
 @in_doubles
 def posterior_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=map):
-    """sparse_posterior of pacgp_ref.py in blocks of rows."""
+    """The function sparse_posterior of pacgp_ref.py in blocks of rows: returns a SparsePosterior.
+
+    Arguments as in sparse_gp there; `over` as in total.
+    """
     q, _ = sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel, over)
     return q.posterior
 
 
 @in_doubles
 def block_predict(rows, m, root):
-    """Returns mean, and variance before its floor, as lists of one array (n,) for add_up."""
+    """Returns mean and variance at the rows of a block: lists of one array (n,) for add_up.
+
+    rows: a Rows. The variance is not yet raised to its floor. m, root: of a StoredPosterior.
+    """
     (_, V, ktilde), _ = rows.features()
     U = V @ root.T
     return [V @ m], [ktilde + row_dots(U, U)]
@@ -404,7 +460,10 @@ def block_predict(rows, m, root):
 
 @in_doubles
 def predict_in_blocks(posterior, X_new, over=map):
-    """sparse_predict of pacgp_ref.py in blocks of rows."""
+    """The function sparse_predict of pacgp_ref.py in blocks of rows: returns mean, var (n,) of f.
+
+    posterior: a StoredPosterior; X_new (n, d); `over` as in total.
+    """
     Z, Linv, ln_theta, m, root, kernel = posterior
     rows = in_blocks(X_new, None, (Z, ln_theta, Linv, kernel), keep=False)
     mean, var = map(np.concatenate, total(over, partial(block_predict, m=m, root=root), rows))
@@ -412,17 +471,20 @@ def predict_in_blocks(posterior, X_new, over=map):
 
 
 def blocks(over=map):
-    """Returns the Sparse by which fit and predict work in blocks of rows; `over` as in total."""
+    """Returns a Sparse, with which fit and predict work in blocks of rows; `over` as in total.
+
+    A Sparse of pacgp_ref.py is a tuple of five functions, here those named *_in_blocks.
+    """
     functions = (gp_in_blocks, free_in_blocks, nll_in_blocks, posterior_in_blocks,
                  predict_in_blocks)
     return Sparse(*(partial(f, over=over) for f in functions))
 
 
 def threads():
-    """Returns the map of a pool with one thread per core of this process, or the plain map.
+    """Returns the map of a pool with one thread per core of this process, for `over`, or plain map.
 
-    The latter unless BLAS has one thread: both kinds of threads at once are slower than either. The
-    pool's take over their caller's np.errstate.
+    It is plain map unless OPENBLAS_NUM_THREADS is 1: threads of BLAS and of a pool at once are
+    slower than either. The threads of the pool take over their caller's np.errstate.
     """
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         return map

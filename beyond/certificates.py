@@ -1,7 +1,10 @@
-"""Certificates that no paper here has: by held-out rows, a prior from part of the rows, an average.
+"""Certificates that no paper here has: by held-out rows, by a prior that was trained, for streams.
 
 For tables, beside pacgp_ref.fit: `prior_from_part` and `held_out`; for any model's predictions,
-`certify_predictions`. For streams, beside online.online_bound: `certificate`, with its proof.
+`certify_predictions`. For streams, beside online.online_bound: `certificate`, a bound averaged over
+several rates lam, with its proof. Symbols are those of pacgp_ref.py and online.py: P and Q are the
+GP prior and posterior, delta is the probability that a certificate fails. `over` is map, or the map
+of a pool of threads or processes, which then computes blocks of rows.
 """
 import hashlib
 import math
@@ -72,9 +75,9 @@ def draw_part(X, y, share, seed=0, groups=None):
 
 
 def sketched(column, weights):
-    """What draw_part digests of a column c (N,): the sum of w c/|c|, an int in steps of SKETCH.
+    """Returns the number by which a column c (N,) enters draw_part's digest, an int.
 
-    0 for zeros; weights: w (N,).
+    It is the sum of w c/|c| in steps of SKETCH, and 0 if c is 0. weights: w (N,).
     """
     column = column / max(np.max(np.abs(column)), TINY)
     norm = max(np.linalg.norm(column), 1.0)              # below 1 only if rounding made the column
@@ -82,7 +85,7 @@ def sketched(column, weights):
 
 
 def check_part(rows, N):
-    """The row indices of part one as an array.
+    """Returns the row indices of part one, of N rows in all, as an array.
 
     ValueError unless they increase, lie in 0 .. N - 1 and leave two rows in each part.
     """
@@ -145,15 +148,18 @@ def binomial_bound(misses, n, delta):
 
 
 def delta_each(delta, names):
-    """The share of delta for each certificate in `names`, all equal, by which all hold at once with
-    probability 1 - delta (union bound).
+    """Returns delta / len(names), the share of delta for each certificate in the list `names`.
+
+    All of them then hold at once with probability 1 - delta, by the union bound.
     """
     return delta / len(names)
 
 
 class Predictions(NamedTuple):
-    """What certify_predictions guarantees. With groups, each counts as one: N is their number,
-    `missed` the mean of their shares of misses."""
+    """What certify_predictions guarantees.
+
+    With groups, each counts as one: N is their number, `missed` the mean of their shares of misses.
+    """
     bound: float               # on the probability that a new row misses
     missed: float              # the share of these rows that did
     half_width: float          # [y], inf if coverage needs more rows; None without coverage
@@ -167,12 +173,13 @@ def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
     before it.
         y, yhat   (n,): targets of those rows, drawn independently, and their predictions
         eps       [y]: a row misses if |y - yhat| > eps, as computed
+        delta     probability with which bound or interval may fail
         groups    (n,): labels; rows of a group may depend on each other, see held_out
         coverage  in (0, 1): at least this share of new y, or of groups whole, lies in
                   yhat -+ half_width
 
     Bound (risk_bound) and interval (covering_score) get half of delta each, and so hold together
-    with probability 1 - delta.
+    with probability 1 - delta. ValueError for bad input.
     """
     y = check_array("y", y, 1, copy=False)
     yhat = check_array("yhat", yhat, 1, copy=False)
@@ -192,12 +199,12 @@ def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
 def risk_bound(losses, delta, groups=None, zero_one=True):
     """Returns an upper confidence bound on the expected loss, the mean loss, and n.
 
-    n counts rows, or groups.
         losses     (n,) in [0, 1], of rows that neither trained nor chose the model
+        delta      probability with which the bound may fail
         groups     (n,): labels; each group counts as one, with its mean loss
         zero_one   whether each loss is 0 or 1
-    The bound fails with probability at most delta. It is the binomial_bound if zero_one and without
-    groups, else kl^-1(mean, ln(1/delta)/n).
+    n is the number of rows or, with groups, of groups. The bound is the binomial_bound if zero_one
+    and without groups, else kl^-1(mean, ln(1/delta)/n).
     """
     if groups is not None:
         _, number = np.unique(check_groups(groups, losses), return_inverse=True)
@@ -210,7 +217,10 @@ def risk_bound(losses, delta, groups=None, zero_one=True):
 
 
 def largest(scores, groups):
-    """The largest of the scores (n,) in each group; the scores themselves if groups is None."""
+    """Returns the largest of the scores (n,) in each group; the scores if groups is None.
+
+    groups: (n,), a label for each score. The result has an entry per group, sorted by label.
+    """
     if groups is None:
         return scores
     labels, number = np.unique(check_groups(groups, scores), return_inverse=True)
@@ -235,7 +245,10 @@ class HeldOut(NamedTuple):
 
 
 def enclosed_rows(fit, X, over, offset):
-    """Returns mean and variance (n,) at X (n, d) and the rounding error of each; see held_out."""
+    """Returns mean and variance (n,) of a Fit at X (n, d), then the rounding error (n,) of each.
+
+    over, offset: as in held_out. The error of the mean includes that of an offset.
+    """
     mean, var, mean_error, var_error = enclosed_at(fit.posterior, X, over)
     return mean, var, mean_error + 2 * ULP * offset, var_error
 
@@ -249,14 +262,17 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
     Choosing the best of several Fits, or of several eps, on the same rows voids the bounds, unless
     each has its share of delta.
 
-    over: map, or a pool's equivalent.
+        delta    probability with which each of the two bounds may fail
+        over     map, or a pool's equivalent
+        groups   (n,): labels; a group counts as one, with its mean loss
+        offset   |middle|/unit, if y is (t - middle)/unit for the targets t of a table: the bounds
+                 then also cover the rounding of middle + unit mean, by ULP |middle|, which matters
+                 for t far from 0
 
-    groups (n,): labels; a group counts as one, with its mean loss. Theorem: the mean losses of
-    groups drawn independently are independent and in [0, 1], so kl^-1 holds with their number in
-    place of n, whatever the rows of a group have in common.
+    Theorem: the mean losses of groups drawn independently are independent and in [0, 1], so kl^-1
+    holds with their number in place of n, whatever the rows of a group have in common.
 
-    offset: |middle|/unit, if y is (t - middle)/unit for the targets t of a table. The bounds then
-    also cover the rounding of middle + unit mean, by ULP |middle|, which matters for t far from 0.
+    ValueError for bad input.
     """
     check_kind("fit", fit, (Fit, Certified), "fit")
     X, y = check_data(X, y, copy=False, d=fit.posterior.Z.shape[1])
@@ -280,11 +296,12 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
 
 
 def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=None, offset=0.0):
-    """Conformal scores |y - mean|/u of rows X (n, d), y (n,), rounded up, for covering_score.
+    """Returns conformal scores |y - mean|/u, rounded up, of rows X (n, d), y (n,).
 
-    Returns the score of each row or, with groups, the largest of each group.
-        by_deviation   whether u is the standard deviation of y by `fit`, noise included; else 1
-        least          [y]: the least such deviation
+    They are for covering_score: one per row or, with groups, per group, the largest of its rows.
+        fit            a Fit or Certified that these rows had no part in; its prediction is `mean`
+        by_deviation   whether u is the standard deviation of y by `fit`, noise included; else u = 1
+        least          the smallest u [y], if by_deviation
         groups         (n,): labels
         over, offset   as in held_out
     """
@@ -300,21 +317,22 @@ def covering_score(scores, coverage=0.95, delta=0.01):
     """With confidence 1 - delta, at least a share `coverage` of new scores is at most this value.
 
         the k-th smallest of scores (n,), k the least with P(Bin(n, coverage) >= k) <= delta
-    inf if there is no such k in 1 .. n, that is, if coverage^n > delta.
+    It is inf if there is no such k in 1 .. n, that is, if coverage^n > delta.
+
+    Scores |y - mean|/u, u > 0, of rows that trained neither mean nor u give the intervals mean -+ u
+    s_(k). For groups drawn independently, score each by its largest row: then at least a share
+    `coverage` of new groups lies whole within its intervals. Two coverages, or a coverage and a
+    bound on how often a row misses by more than eps (risk_bound), hold together only if their
+    deltas add up to the one wanted, e.g. half each.
 
     Theorem (Vovk 2012; Park et al. 2020): let the scores and a new one be independent draws of one
     law F(t) = P(score <= t), which may have atoms. Then P(F(s_(k)) < coverage) <= delta.
+
     Proof. Let q be the least t with F(t) >= coverage, which exists because F is continuous from the
     right. F(s_(k)) < coverage means s_(k) < q, i.e. at least k of the n scores are below q. Each
     score is below q with probability p = P(score < q) <= coverage, by the choice of q. So the
-    probability is P(Bin(n, p) >= k), which grows with p, and is at most
-    P(Bin(n, coverage) >= k) <= delta.
-
-    Ties are safe: they can only make s_(k), and F there, larger. Scores |y - mean|/u, u > 0, of
-    rows that trained neither mean nor u give the intervals mean -+ u s_(k). For groups drawn
-    independently, score each by its largest row: then at least a share `coverage` of new groups
-    lies whole within its intervals. Two coverages, or an eps beside one, must share delta. k is
-    n - m, m the most misses whose binomial_bound is at most 1 - coverage.
+    probability is P(Bin(n, p) >= k), which grows with p, and is at most P(Bin(n, coverage) >= k) <=
+    delta. Ties are safe: they can only make s_(k), and F there, larger.
     """
     coverage = check_scalar("coverage", coverage, 0, 1)
     n = len(scores)
@@ -328,11 +346,13 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
     """Trains the prior on part of the rows and certifies by the other rows: returns a Certified.
 
     Ambroladze et al. 2007; Perez-Ortiz et al. 2021.
-        X, y       (N, d), (N,): all rows
-        method     of METHODS, except the free form
-        rows       increasing indices of part one; default: draw_part(X, y, share, seed)
-        n_eps      number of values of eps that the bound holds for
-        settings   of trained_part, like the arguments not listed
+        X, y          (N, d), (N,): all rows
+        method, M     of METHODS, except the free form; the number of inducing inputs
+        share, seed   of draw_part, which draws part one
+        rows          None, or the increasing indices of part one in place of a draw
+        over          map, or a pool's equivalent
+        n_eps         number of values of eps that the bound holds for
+        xi, settings  of trained_part, which takes all arguments of pacgp_ref.fit
 
     Part one trains theta, noise and Z; theta stays as trained. The prior is the GP given part one;
     the posterior is the GP given all rows, with the noise of the others times e^temper. The bound
@@ -372,7 +392,10 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
 # --- streams: an average over lam ----------------------------------------------------------------
 
 class Certificate(NamedTuple):
-    """Upper bound on the conditional risk, averaged over the n data points of a stream so far."""
+    """Upper bound on the conditional risk, averaged over the n data points of a stream so far.
+
+    The risk at a point is the expected loss on a point drawn as it was, given all points before it.
+    """
     bound: float               # in units of the loss
     loss: float                # mean loss
     KL: float                  # [nats] per point
@@ -411,7 +434,7 @@ def certificate(loss_sum, KL, n, lams=LAMS, delta=0.05, K=1.0):
     c = -np.expm1(-lams * K)
 
     def exponents(p):
-        """Logarithms of the terms of the mean, rounded down."""
+        """Exponents in the bound at p, one per lam, rounded down: the mean is over their exp."""
         gain = -n * np.log1p(-c * p)
         cost = lams * loss_sum + KL
         return gain - cost - 4 * ULP * (gain + cost + 1)

@@ -34,23 +34,28 @@ def se_ulps(X1, X2, ln_theta):
     square errs by 9 u, and t = r^2/2 by d + 8. Since t exp(-t) <= 0.37 this moves K by 0.37 (d + 8)
     u; the rounding of ln sigma_s^2 - t moves it by at most max(1, |ln sigma_s^2|) u, and exp by 2
     u.
+
+    X1 (N1, d), X2 (N2, d), ln_theta: as in se_kernel; the same in the other functions *_ulps.
     """
     return X1.shape[1] + 8 + abs(ln_theta[-1])
 
 
 @in_doubles
 def matern_ulps(X1, X2, ln_theta):
-    """Bound on the rounding error of Matern kernels K = sigma_s^2 p(u) exp(-u), u = a r, in ulp:
+    """Bound on the rounding error of Matern kernels K = sigma_s^2 p(v) exp(-v), v = a r, in ulp:
 
         d + 10 + |ln sigma_s^2|
-    As in se_ulps, r^2/2 errs by d + 8 ulp; so u^2 errs by d + 9, u by (d + 9)/2 and a root. Then
+    p is a polynomial, a = 3^(1/2) or 5^(1/2). As in se_ulps, r^2/2 errs by d + 8 ulp; so v^2 errs
+    by d + 9, v by (d + 9)/2 and a root. Then
 
                                                          Matern 3/2      Matern 5/2
-        error of u^2: max |u K'(u)|/sigma_s^2 =          0.541           0.604     times (d + 9)/2
+        error of v^2: max |v K'(v)|/sigma_s^2 =          0.541           0.604     times (d + 9)/2
         its root:                                        0.541           0.941
-        rounding of ln sigma_s^2 - u: |ln sigma_s^2| +   0.840           1.176
+        rounding of ln sigma_s^2 - v: |ln sigma_s^2| +   0.840           1.176
         exp, products and sums:                          4               5
     which is at most 0.28 d + 7.9 and 0.31 d + 9.9, plus |ln sigma_s^2|.
+
+    Arguments as in se_ulps.
     """
     return X1.shape[1] + 10 + abs(ln_theta[-1])
 
@@ -64,6 +69,8 @@ def periodic_ulps(X1, X2, ln_theta):
     |a1_k| or |a2_k|, errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle
     moves by that and by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in each dimension, r by |h/l| u,
     and sigma_s^2 exp(-r^2/2) by exp(-1/2) <= 0.61 of that.
+
+    Arguments as in se_ulps.
     """
     d = X1.shape[1]
     ln_period = ln_theta[d:2 * d]
@@ -82,6 +89,8 @@ def mixture_ulps(X1, X2, ln_theta):
         d + 8 + |ln w|               the Gaussian factor, see se_ulps
         + sum_k (6 max|a_k| + 2)     cos a_k: a = 2 pi mu (x1 - x2) errs by 6 ulp of a, cos by 2
         + d + Q                      the product of the factors, and the sum of the components
+
+    Arguments as in se_ulps.
     """
     Q = len(ln_theta)
     d = X1.shape[1]
@@ -91,22 +100,34 @@ def mixture_ulps(X1, X2, ln_theta):
 
 
 def of_columns(name, d):
-    """Returns the names name_1 .. name_d of parameters that each input has."""
+    """Returns the list name_1 .. name_d: names of a parameter of which each of d inputs has one.
+
+    name: a text, such as "lengthscale l".
+    """
     return [f"{name}_{k + 1}" for k in range(d)]
 
 
 def names_theta(d, ard=False):
-    """Parameter names of an SE or Matern kernel, with one lengthscale or, if ard, d of them."""
+    """Returns the parameter names of an SE or Matern kernel of d inputs, a list.
+
+    There is one lengthscale or, if ard, d of them.
+    """
     return [*of_columns("lengthscale l", d if ard else 1), "signal"]
 
 
 def names_periodic(d, ard=True):
-    """Parameter names of the periodic kernel, which always has d lengthscales."""
+    """Returns the parameter names of the periodic kernel of d inputs, a list.
+
+    ard is ignored: there are always d lengthscales.
+    """
     return [*of_columns("lengthscale l", d), *of_columns("period p", d), "signal"]
 
 
 def names_mixture(d, ard=True):
-    """Parameter names of one component, a row of the mixture's ln_theta."""
+    """Returns the parameter names of one component, a row of the mixture's ln_theta, for d inputs.
+
+    ard is ignored: there are always d lengthscales.
+    """
     return [*of_columns("frequency mu", d), *of_columns("lengthscale l", d), "signal"]
 
 
@@ -120,7 +141,7 @@ KERNELS = {            # name -> Kernel
 
 
 def kernel_row(kernel):
-    """Returns the row of KERNELS for a kernel function; ValueError if it has none."""
+    """Returns the row of KERNELS, a Kernel, for a kernel function; ValueError if it has none."""
     for row in KERNELS.values():
         if kernel is row.function:
             return row
@@ -130,9 +151,10 @@ def kernel_row(kernel):
 
 @in_doubles
 def exact_kernel(kernel, X1, X2, ln_theta):
-    """Returns K (N1, N2) and the error of an entry in ulp of k(x, x), for a kernel in KERNELS.
+    """Returns K (N1, N2) and the largest error of its entries in ulp of k(x, x).
 
-    K is computed from input differences.
+    kernel: a function in KERNELS; X1, X2, ln_theta: its arguments. K is computed from input
+    differences, with by_differences=True.
     """
     K, _ = kernel(X1, X2, ln_theta, by_differences=True)
     return K, kernel_row(kernel).ulps(X1, X2, ln_theta)

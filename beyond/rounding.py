@@ -1,16 +1,18 @@
 """Certificates that rounding cannot break: KL, risk and bounds that are never below the exact ones.
 
 In pacgp_ref.fit the bound B, R (5), is computed in doubles. `strict(fit, X, y)` returns the same
-Fit with R_S, KL and bounds rounded up; the command line prints it, and
-docs/trust.md#certificates says by how much the two differ. Not in the papers.
+Fit with R_S, KL and bounds rounded up; the command line prints it, and docs/trust.md#certificates
+says by how much the two differ. Not in the papers. Equation numbers are R's, and symbols those of
+pacgp_ref.py: Q(f_M) = N(L m, L S L^T), S = root^T root, L L^T = K_MM, Linv = L^-1; for the full GP
+L L^T = K_y = K + sigma_n^2 I and m = L^-1 y. ln_noise is ln sigma_n^2, and `over` is map or the map
+of a pool.
 
 A certificate is about the Q that is stored, however it was found: a StoredPosterior, and sigma_n^2
 for the full GP. So only the evaluation of its KL and marginals can err. "Enclosed" numbers come
-with a bound on that error. An entry of k(x, Z) errs by at most e ulp of k(x, x);
-beyond/kernels.py gives e. A sum of n products errs by at most n ulp of the sum of their sizes. So
-do a factor L, as an error of L L^T, and L^-1, as an error of L^-1 L (Higham 2002, Ch. 3, 8, 10).
-Each error is given its worst sign, to first order, and 4 (n + e) ulp cover up to four of them in a
-row.
+with a bound on that error. An entry of k(x, Z) errs by at most e ulp of k(x, x); beyond/kernels.py
+gives e. A sum of n products errs by at most n ulp of the sum of their sizes. So do a factor L, as
+an error of L L^T, and L^-1, as an error of L^-1 L (Higham 2002, Ch. 3, 8, 10). Each error is given
+its worst sign, to first order, and 4 (n + e) ulp cover up to four of them in a row.
 """
 import math
 from functools import partial
@@ -38,7 +40,10 @@ AT_SHARE = {
 
 
 class Enclosed(NamedTuple):
-    """Marginals and KL of a stored posterior, with bounds on their rounding errors."""
+    """Marginals and KL of a stored posterior, with bounds on their rounding errors.
+
+    posterior is None, and KL 0, where only the marginals are wanted.
+    """
     posterior: StoredPosterior
     mean: np.ndarray           # (N,) [y]
     var: np.ndarray            # (N,) [y^2]
@@ -54,18 +59,19 @@ class Enclosed(NamedTuple):
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     """Variances and KL of a full GP with targets y (N,), with bounds on their rounding errors.
 
-    The kernel matrix K (N, N) may be that of any prior. Returns three tuples: (Linv, m), to be
-    stored; (var, KL) by R (6), (8); their rounding errors.
+    Returns three tuples: (Linv, m), to be stored; (var, KL) by R (6), (8); their rounding errors.
 
         mean = K a, a = L^-T m,   var = sigma^2 - sigma^4 diag(K_y^-1),   K_y = K + sigma^2 I,
         KL = (ln|K_y| - N ln sigma^2 - N + sigma^2 tr K_y^-1 + a^T K a)/2
     which also holds if rounding makes `a` differ from K_y^-1 y.
+        K               (N, N): the kernel matrix, which may be that of any prior
+        ln_noise        ln sigma^2
         K_error [y^2]   error of an entry of K
         unit            relative error of a sum
 
     An error E of K_y or of its factor, entry by entry, changes the results by K_y^-1 E K_y^-1. An
-    error F of L^-1 L changes them by L^-T F L^-1, where |F| is at most unit |L^-1| |L|, and
-    |L| |L^-1|_j at most (K_y_jj K_y^-1_jj)^(1/2). ValueError if K_y is not positive definite.
+    error F of L^-1 L changes them by L^-T F L^-1, where |F| is at most unit |L^-1| |L|, and |L|
+    |L^-1|_j at most (K_y_jj K_y^-1_jj)^(1/2). ValueError if K_y is not positive definite.
     """
     N = len(y)
     sigma2, ln_det, Linv, m, a = noisy_factors(K, y, ln_noise)
@@ -96,9 +102,12 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
 
 @in_doubles
 def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
-    """The full GP of a StoredPosterior at its certifying rows X (n, d), as an Enclosed.
+    """Returns the Enclosed of a full GP at the rows X (n, d) that certify it.
 
-        var, KL   (n,) [y^2], [nats]: by (6) and (8), from enclosed_gaussian, as are their errors
+        posterior            its StoredPosterior
+        ln_noise             ln of Q's noise variance in these rows
+        var, KL              (n,) [y^2], [nats]: by (6) and (8), from enclosed_gaussian
+        var_error, KL_error  their rounding errors, also from there
 
     The stored arrays predict another variance, since L^-1 is rounded: the errors returned cover
     both. dQ/dP is N(y | f, sigma^2) up to a constant, so to first order KL moves by -sum dvar/(2
@@ -113,7 +122,10 @@ def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
 
 @in_doubles
 def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
-    """The full GP given its data X (N, d), y (N,), at those rows: an Enclosed; R (6), (8)."""
+    """Returns the Enclosed of the full GP given X (N, d), y (N,), at these rows; R (6), (8).
+
+    Other arguments as in full_gp of pacgp_ref.py. ValueError for a kernel that is not in KERNELS.
+    """
     k = signal_variance(ln_theta)
     K, ulps = exact_kernel(kernel, X, X, ln_theta)
     unit = 4 * ULP * (ulps + len(y))
@@ -130,10 +142,16 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
         V = k(X, X1) L1^-T:   P = N(V m1, K), K = k(X, X) - V V^T;
         Q by (6), (8) for K and y - V m1, with noise e^temper sigma_n^2
 
-    L1, m1 are the factor and stored mean of the first GP; L2, m2 those of the GP with K given
-    y - V m1. The block -L2^-1 V L1^-1 of the stored L^-1 is rounded once more, which moves the mean
-    of Q at X by some delta and KL by a^T delta, where a = L2^-T m2 is the gradient of KL in that
-    mean: dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
+        X1, y1               (n1, d), (n1,): the rows that choose the prior
+        X, y                 (n, d), (n,): the rows that certify
+        ln_theta, ln_noise   ln_noise is ln sigma_n^2, the noise in the first rows
+        temper               see the formula
+        kernel               a function in KERNELS
+
+    L1, m1 are the factor and stored mean of the first GP; L2, m2 those of the GP with K given y - V
+    m1. The block -L2^-1 V L1^-1 of the stored L^-1 is rounded once more, which moves the mean of Q
+    at X by some delta and KL by a^T delta, where a = L2^-T m2 is the gradient of KL in that mean:
+    dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
     """
     n = len(X)
     n1 = len(X1)
@@ -172,10 +190,17 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
 def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=map):
     """The sparse GP with posterior (m, root), as an Enclosed at X (N, d); R (9), (10), (22), (23).
 
-        q(f_M) = N(L m, L S L^T), S = root^T root, root (M, M) triangular
-        prior   None: f_M is N(0, L L^T) under P, with L^-1 as stored. (m1, root1): f_M is
-                N(L m1, L root1^T root1 L^T) under P, and (m, root) describes Q in the coordinates
-                where P is N(0, I)
+        q(f_M) = N(L m, L S L^T), S = root^T root
+
+        Z, ln_theta   (M, d), (T,)
+        m, root       (M,), (M, M) triangular
+        prior         None: f_M is N(0, L L^T) under P, with L^-1 as stored. (m1, root1): f_M is
+                      N(L m1, L root1^T root1 L^T) under P, and (m, root) describes Q in the
+                      coordinates where P is N(0, I)
+        kernel        a function in KERNELS
+        over          map, or a pool's equivalent
+
+    ValueError where the kernel loses its digits.
     """
     M = len(Z)
     k = signal_variance(ln_theta)
@@ -205,11 +230,13 @@ def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=
 @in_doubles
 def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, kernel=se_kernel,
                           over=map):
-    """The sparse GP given (X1, y1) and (X, y), both by (11): otherwise as enclosed_full_given.
+    """The sparse GP given (X1, y1) and (X, y), both by (11), as an Enclosed at X (n, d).
 
     Under the prior P, L^-1 f_M is N(m1, S1); where P is N(0, I), Q is N(m', S'):
         S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,
         m' = S' root1 V^T D^-1 (y - V m1)
+    Z (M, d) and alpha are as in sparse_gp of pacgp_ref.py; other arguments as in
+    enclosed_full_given.
     """
     one = posterior_in_blocks(X1, y1, Z, ln_theta, ln_noise, alpha, kernel, over)
     m1 = one.m
@@ -228,7 +255,10 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ke
 
 @in_doubles
 def enclosed_at(posterior, X, over=map):
-    """Predictive mean, var and their rounding errors (n,) of a StoredPosterior at X (n, d)."""
+    """Returns mean, var, and the rounding error of each, (n,), of a StoredPosterior at X (n, d).
+
+    They are the marginals of f, without noise, in a list. over: map, or a pool's equivalent.
+    """
     Z, Linv, ln_theta, m, root, kernel = posterior
     blocks = in_blocks(X, None, (Z, ln_theta, Linv, kernel), keep=False)
     parts = total(over, partial(block_enclosed, m=m, root=root), blocks)
@@ -237,7 +267,10 @@ def enclosed_at(posterior, X, over=map):
 
 @in_doubles
 def block_enclosed(rows, m, root):
-    """Returns enclosed_marginals of a block of Rows, as lists of one array (n,) for add_up."""
+    """Returns enclosed_marginals of a block of Rows, as lists of one array (n,) for add_up.
+
+    m, root: of a StoredPosterior.
+    """
     Z, ln_theta, Linv, kernel = rows.inducing
     K, ulps = exact_kernel(kernel, rows.X, Z, ln_theta)
     k = signal_variance(ln_theta)
@@ -250,9 +283,9 @@ def enclosed_marginals(K, Linv, k, m, root, ulps):
 
         V = K L^-T, U = V root^T, mean = V m, var = k - V V + U U
     V_ij errs by unit k |row j of L^-1|_1 and U_ij, by its own sum, by unit |V_i| |row j of root|.
-        K         (n, M): k(x, Z), which errs by `ulps` ulp of k in each entry
-        k         k(x, x)
-        m, root   of a StoredPosterior
+        K               (n, M): k(x, Z), which errs by `ulps` ulp of k in each entry
+        k               k(x, x)
+        Linv, m, root   of a StoredPosterior
     """
     unit = 4 * ULP * (ulps + len(m))
     V = K @ Linv.T
@@ -276,9 +309,9 @@ def enclosed_marginals(K, Linv, k, m, root, ulps):
 
 @in_doubles
 def farthest_mean(y, enclosed):
-    """Returns the mean (n,) [y] farthest from y within the rounding errors of an Enclosed.
+    """Returns the mean (n,) [y] farthest from y (n,) within its rounding error.
 
-    The rounding of mean - y is counted as well.
+    enclosed: an Enclosed at the n rows. The rounding of mean - y is counted as well.
     """
     mean = enclosed.mean
     check_shapes("y and mean", y, mean)
@@ -288,10 +321,14 @@ def farthest_mean(y, enclosed):
 
 @in_doubles
 def losses_of_mean(y, enclosed, eps, loss):
-    """The loss (n,), rounded up, of predicting by the mean of an Enclosed, not by a draw.
+    """The loss (n,), rounded up, of predicting by the mean of Q, not by a draw from it.
 
-    By R (18)-(21) at the farthest mean: each loss grows with the mean's distance from y. However
-    narrow a miss, it counts 1: there is no variance to smooth it.
+    By R (18)-(21) at the mean farthest from y within its error, since each loss grows with that
+    distance. "01" and "band" are 1 for the narrowest miss: no variance smooths them.
+        y          (n,): targets
+        enclosed   the Enclosed of Q at these rows
+        eps        tolerance of the loss [y], a fraction of |y| for "band" and "relative"
+        loss       a name, as in risk_from_above
     """
     off = np.abs(farthest_mean(y, enclosed) - y)
     goal = np.nextafter(eps * (np.abs(y) if loss in RELATIVE_LOSSES else 1.0), 0.0)
@@ -305,15 +342,18 @@ def losses_of_mean(y, enclosed, eps, loss):
 
 @in_doubles
 def risk_from_above(y, enclosed, eps, loss, floor):
-    """The empirical risk R_S(Q) of an Enclosed posterior at targets y (n,), rounded up.
+    """The empirical risk R_S(Q) at targets y (n,), rounded up: a number in [0, 1].
 
-    Expected losses are taken at the worst mean and variance.
-    Every expected loss here grows with |mean - y| and falls with eps. Over a short interval of
-    variances it is largest at an end, except the clipped square, which grows by at most 1/eps^2
-    times the interval. eps |y| is rounded as well. Variances below floor [y^2] are replaced by it.
+        enclosed    the Enclosed of Q at these rows
+        eps, loss   as in losses_of_mean: the loss is one of ZERO_ONE_LOSSES or AT_SHARE
+        floor       [y^2]: smaller variances are replaced by it
 
-    ValueError for a loss that is not in ZERO_ONE_LOSSES or AT_SHARE, and where a variance is
-    negative beyond rounding.
+    Expected losses are taken at the worst mean and variance. Every expected loss here grows with
+    |mean - y| and falls with eps. Over a short interval of variances it is largest at an end,
+    except the clipped square, which grows by at most 1/eps^2 times the interval. eps |y| is rounded
+    as well.
+
+    ValueError for any other loss, and where a variance is negative beyond rounding.
     """
     check_choice("loss", loss, (*ZERO_ONE_LOSSES, *AT_SHARE))
     var, var_error = enclosed.var, enclosed.var_error
@@ -332,7 +372,7 @@ def risk_from_above(y, enclosed, eps, loss, floor):
 
 
 def KL_from_above(KL, error):
-    """A KL divergence [nats] rounded up by `error`, its rounding error.
+    """Returns a KL divergence [nats], rounded up by `error`, its rounding error, and at least 0.
 
     ValueError if KL is below -error or not finite.
     """
@@ -362,9 +402,12 @@ class Certified(NamedTuple):
 
 @in_doubles
 def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
-    """Returns the Certified of a Fit: R_S, KL and bounds from an Enclosed posterior, rounded up.
+    """Returns a Certified: a Fit whose R_S, KL and bounds are those of Q, rounded up.
 
-    y (N,): targets of the rows that certify.
+        fit                  gives loss, eps, penalty and ln_confidence
+        enclosed             the Enclosed of Q at the rows that certify
+        y                    (N,): the targets of these rows
+        prior_rows, temper   as in Certified
     """
     floor = VAR_FLOOR**2 * signal_variance(enclosed.posterior.ln_theta)
     R_S = risk_from_above(y, enclosed, fit.eps, fit.loss, floor)
@@ -378,9 +421,10 @@ def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
 
 @in_doubles
 def strict(fit, X, y, over=map):
-    """Rounds R_S, KL and bounds of a Fit up, by the error of their evaluation: a Certified.
+    """Rounds R_S, KL and bounds of a Fit up, by the error of their evaluation: returns a Certified.
 
-    X (N, d), y (N,): the data that `fit` was given. A Certified is returned as it is.
+    X (N, d), y (N,): the data that `fit` was given; over: map, or a pool's equivalent. A Certified
+    is returned as it is. ValueError for bad input.
     """
     if getattr(fit, "_fields", ()) == Certified._fields:
         return fit

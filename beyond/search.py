@@ -6,6 +6,11 @@ paper's start and from the optimum of the likelihood; a large table first trains
 rows. Any start may depend on the data: the certificate holds for every Q at once. Rows that certify
 nothing, being used for training alone, may also choose the box of theta, the kernel, and whether
 outlying targets are clipped. Not in the papers.
+
+Arguments that are not described are those of pacgp_ref.fit, among them X (N, d), y (N,), method (a
+key of METHODS), M (number of inducing inputs), kernel (a function as se_kernel), and ard: whether
+there is a lengthscale per input. `settings` are further arguments of fit, as keywords. A search
+over x, kernel and ard calls `run`: the function `leg` with all other arguments filled in.
 """
 import math
 import warnings
@@ -43,16 +48,23 @@ FAR = 4.0
 # --- one search, and several ---------------------------------------------------------------------
 
 def start_for(kernel, start_theta=None, **settings):
-    """Returns a function (d, ard) -> ln_theta, the start: start_theta or the kernel's own start."""
+    """Returns a function (d, ard) -> ln_theta, the start: start_theta or else the kernel's own.
+
+    settings: other arguments of fit, ignored.
+    """
     return start_theta or partial(start_of, kernel)
 
 
 def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
-    """The Fit of one optimisation from the dict x of parameters, in blocks, without its warnings.
+    """Returns the Fit of one optimisation, in blocks, without its warnings.
 
-    By default theta has the box WIDE, for rows used for training alone, or GRID if they are few for
-    ard. In the functions below, `run` is this one with all arguments but x, kernel and ard filled
-    in.
+        x          dict of parameters to start from, `start` of fit; it may lack some
+        over       map, or the map of a pool
+        Z          inducing inputs (M, d) to start from, if x has none
+        settings   other arguments of fit
+
+    By default theta is searched in the box WIDE, which suits rows that only train; with ard and few
+    rows per column, in that of GRID.
     """
     few = ard and len(X) < ROWS_PER_COLUMN * X.shape[1]
     settings = dict(grid=GRID if few else WIDE) | settings
@@ -65,7 +77,8 @@ def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
 def parametrisations(d, start_theta, ard):
     """Returns the list of values of `ard` to try with d inputs: [ard], or both if ard is None.
 
-    It is [True] if the kernel has as many parameters either way; start_theta is from start_for.
+    It is [True] if the kernel has as many parameters either way. start_theta: function of d and
+    ard, from start_for.
     """
     if len(start_theta(d, False)) == len(start_theta(d, True)):
         return [True]
@@ -75,24 +88,29 @@ def parametrisations(d, start_theta, ard):
 def end_of(found, settings):
     """Returns (x, kernel, ard) at a Fit's optimum, as a start for another optimisation.
 
-    x: its parameters, a dict; ard: whether there is a lengthscale per input. settings: of fit,
-    which may hold a start_theta.
+        found      the Fit
+        settings   dict of arguments of fit, which may hold its start_theta
+        x          the returned dict of parameters; ard: whether there is a lengthscale per input
     """
     with_ard = start_for(found.kernel, **settings)(found.Z.shape[1], True)
     return found.optimum.x, found.kernel, len(found.ln_theta) == len(with_ard)
 
 
 def objective_of(found):
-    """Returns the minimum that a Fit has reached, plus STRONG nats for a kernel rougher than SE."""
+    """Returns the minimum that a Fit has reached, plus STRONG nats for a kernel rougher than SE.
+
+    found: the Fit, of a bound or a likelihood.
+    """
     return found.optimum.f + STRONG * (found.kernel in ROUGHER)
 
 
 def left_out(found, y):
-    """Leave-one-out predictive mean and standard deviation (N,) of a full GP trained on y (N,).
+    """Leave-one-out predictive mean and standard deviation (N,) of a full GP at its own rows.
 
     The standard deviation includes the noise:
         sd^2 = 1/diag K_y^-1,   mean = y - sd^2 K_y^-1 y,   K_y = K + sigma_n^2 I
-    Rasmussen & Williams 2006, Eqs. (5.10) to (5.12).
+    Rasmussen & Williams 2006, Eqs. (5.10) to (5.12). found: the Fit; y (N,): the targets it was
+    trained on.
     """
     Linv = found.posterior.Linv
     sd = 1 / np.linalg.norm(Linv, axis=0)
@@ -105,6 +123,7 @@ def criterion(found, trained, y):
     Full GP: the mean squared leave-one-out error against y (N,). Sparse GP: BIC (Schwarz 1978),
         -ln p(y) + ln(N)/2 x (number of ln_theta smaller in size than the largest),
     where those as large as the largest are taken to be at the edge of the box.
+        found     the Fit, by the likelihood
         trained   (N,): the targets that `found` was trained on, which may be clipped
     """
     family, _ = METHODS[found.method]
@@ -116,7 +135,10 @@ def criterion(found, trained, y):
 
 
 def limited(run, evals):
-    """Returns `run` limited to `evals` evaluations, or to its own max_evals if that is fewer."""
+    """Returns `run` limited to `evals` evaluations, or to its own max_evals if that is fewer.
+
+    run: a partial of `leg`.
+    """
     asked = check_count("max_evals", run.keywords.get("max_evals", evals))
     return partial(run, max_evals=min(evals, asked))
 
@@ -124,7 +146,7 @@ def limited(run, evals):
 def race(run, starts, trained=()):
     """Trains from several starts; after RACE evaluations each, the best goes on: returns its Fit.
 
-        run       see leg
+        run       a partial of `leg`: called with x, kernel, ard it returns a Fit
         starts    list of (x, kernel, ard)
         trained   Fits, already trained, that compete with them
     """
@@ -134,7 +156,12 @@ def race(run, starts, trained=()):
 
 
 def likelihood_fits(run, kernel, ards):
-    """Returns Fits by the marginal likelihood, one per value in ards, each the best from STARTS."""
+    """Returns Fits by the marginal likelihood, one per value in ards, each the best from STARTS.
+
+        run      a partial of `leg` whose method is a likelihood
+        kernel   the kernel to train, a function
+        ards     list of values of ard
+    """
     d = run.keywords["X"].shape[1]
     found = []
     for ard in ards:
@@ -190,6 +217,8 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
 def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel, **settings):
     """Returns a Fit as pacgp_ref.fit does, with its arguments, but from several starts, in blocks.
 
+    These arguments differ:
+        ard          False, True, or None: the better of the two
         last_evals   most evaluations on all rows, after training on part of them. None: LAST_EVALS
                      or, if that is more, as many as see LAST_ROWS rows in all
         over         map, or the map of a pool or an engine: docs/scale.md#threads-and-machines
@@ -209,9 +238,13 @@ def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, 
     """Trains from several starts, in blocks, for the paper's certificate: returns the Fit.
 
         ard      None: the better of one lengthscale and one per input
+        n_eps    number of values of eps that the certificate holds for
         kernel   None: SE
-    Theorem: with theta in the union of two grids, each theta of grid i having p_theta =
-    1/(2 |Theta_i|), (4) holds for all theta and Q at once. So trying both adds ln 2 to the penalty.
+        grid     (L, G) of theta's grid
+    Other arguments as in multistart_fit.
+
+    Theorem: with theta in the union of two grids, each theta of grid i having p_theta = 1/(2
+    |Theta_i|), (4) holds for all theta and Q at once. So trying both adds ln 2 to the penalty.
     """
     X, y = check_data(X, y, copy=False)
     kernel = kernel or se_kernel
@@ -239,6 +272,8 @@ def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settin
     that is better by `criterion`, else y.
         ard      None: one lengthscale or one per input, by `criterion`
         kernel   None: SE, or a rougher one, by the likelihood
+    Other arguments as in multistart_fit.
+
     Theorem: given these rows, the prior, or the fit to be tested, is fixed, whatever chose it. The
     other rows are independent of them, so the choice of start, kernel, box and targets costs
     nothing.

@@ -11,6 +11,10 @@ those of online.py, and
     ledger          sums over the rows that count (all after those of `begin`), a Ledger
     old, new, Q     P_i, before a batch; the posterior after it; Q_i as counted for it; in scaled
                     units
+    posterior       a Posterior: f at the inducing inputs Z (M, d) is u = L alpha, where
+                    L L^T = k(Z, Z) + jitter and alpha ~ N(S b, S), S = (I + A)^-1 = root^T root
+    ln_theta        parameters of the kernel, a function as se_kernel; ln_noise is ln of the noise
+                    variance
     middle, unit    mean and standard deviation of the targets learnt so far [y]: y = middle +
                     unit y_s
     eps_y, eps_s    tolerance in [y], in scaled units; settings.eps in units of settings.unit
@@ -48,8 +52,9 @@ LEARN = ("window", "nothing")
 # --- what is declared, and what is carried -------------------------------------------------------
 
 class Settings(NamedTuple):
-    """What is declared before the stream. The best of several choices tried on one stream is not
-    certified.
+    """What is declared before the stream.
+
+    The best of several choices tried on one stream is not certified.
     """
     eps: float = 0.6           # tolerance of the loss, in units of `unit`
     loss: str = "01"           # "01", "square" or "exp"
@@ -69,7 +74,10 @@ class Settings(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """Sums over all rows after those of `begin`, from which certificates are computed."""
+    """Sums over all rows after those of `begin`, from which certificates are computed.
+
+    The sums are rounded up; losses have no unit.
+    """
     rows: float = 0.0
     before: float = 0.0        # loss of predictions drawn from the GP before each row came
     mean: float = 0.0          # loss of that GP's mean
@@ -78,7 +86,7 @@ class Ledger(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Count, mean and squared deviations of the targets learnt so far."""
+    """Number, mean and sum of squared deviations of the targets learnt so far."""
     n: float = 0.0             # rows
     mean: float = 0.0          # [y]
     squares: float = 0.0       # sum of the squared deviations from it [y^2]
@@ -105,7 +113,10 @@ class Learner(NamedTuple):
 
 @in_doubles
 def running_moments(moments, y):
-    """Returns the Moments updated by the targets y (n,); Chan et al. 1983."""
+    """Returns the Moments of all targets, the earlier ones and y (n,); Chan et al. 1983.
+
+    moments: the Moments of the earlier ones.
+    """
     if len(y) == 0:
         return moments
     n, mean, squares = moments
@@ -120,8 +131,10 @@ def running_moments(moments, y):
 def middle_and_unit(moments, unit="y"):
     """Mean and standard deviation [y] of the targets so far; 1 for the latter if they are constant.
 
-    unit: that of Settings. ValueError if the squares of the targets overflow or, with unit "first",
-    if the targets are constant up to rounding.
+        moments   the Moments of these targets
+        unit      that of Settings
+    ValueError if the squares of the targets overflow or, with unit "first", if the targets are
+    constant up to rounding.
     """
     n, mean, squares = moments
     if not math.isfinite(squares):
@@ -139,8 +152,8 @@ def rescale(posterior, ratio, shift, forgetting=1.0):
     """Returns the Posterior in new units of the target: that of f', where f = ratio f' + shift.
 
         alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and b' = ratio (b - shift A L^-1 1)
-    A' and b' are also multiplied by `forgetting`. The prior of f' is again N(0, k): a new prior,
-    chosen from the past alone, which a certificate allows.
+    A' and b' are also multiplied by `forgetting`, in [0, 1]. The prior of f' is again N(0, k): a
+    new prior, chosen from the past alone, which a certificate allows.
     """
     A = forgetting * ratio**2 * posterior.A
     b = forgetting * ratio * (posterior.b - shift * posterior.A @ np.sum(posterior.Linv, 1))
@@ -157,7 +170,7 @@ def column_middle(V):
 def column_scale(V, middle):
     """Root mean square (d,) of each column of V (n, d) after `middle` (d,) is subtracted.
 
-    No overflow; inf for a constant column, which becomes 0 when divided by it.
+    It does not overflow. It is inf for a constant column, which becomes 0 when divided by it.
     """
     top = np.maximum(np.abs(V).max(0), TINY)
     size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
@@ -180,10 +193,11 @@ def ordinary(v):
 def expected(off, sd, before):
     """Returns a mask (n,) of rows to learn: False where the forecast's error is an outlier.
 
-        off      (n,): errors of the forecasts, in size; sd (n,): their standard deviations
-        before   errors of earlier batches
-    Others are within FAR sd, or within FAR times the median of the four errors before. So after a
-    jump in level, the third row is learnt.
+        off      (n,): absolute errors of the forecasts
+        sd       (n,): standard deviations of the forecasts, noise included
+        before   absolute errors of earlier batches, the latest at the end
+    An error is an outlier if it exceeds both FAR sd and FAR times the median of the four errors
+    before it. So after a jump in level, the third row is learnt.
     """
     errors = np.append(before, off)
     ends = len(before) + np.arange(len(off))
@@ -193,7 +207,10 @@ def expected(off, sd, before):
 
 @in_doubles
 def first_scale(X):
-    """Mean and deviation of each column of X (n, d), without outliers: (2, d); if constant, 1."""
+    """Returns mean and standard deviation of each column of X (n, d), without outliers: (2, d).
+
+    The deviation of a constant column is set to 1.
+    """
     middle, size = np.empty((2, X.shape[1]))
     for k, column in enumerate(X.T):
         V = column[ordinary(column), None]
@@ -205,10 +222,12 @@ def first_scale(X):
 def awake_units(X, y, ln_theta, ln_noise, kernel):
     """Factors (d,) for the units of inputs that wake: that suddenly change far more than before.
 
-        X, y   (w, d), (w,): the last rows, scaled
+        X, y                 (w, d), (w,): the last rows, scaled
+        ln_theta, ln_noise   parameters of the kernel and ln of the noise variance, for the evidence
+        kernel               a function as se_kernel
     An input wakes when the median of its last five changes is above WAKES. Its factor is this
     median to the power 0, 1/3, 2/3 or 1: the power, the same for all that wake, that gives the last
-    rows the highest evidence (4). Fewer than three changes say nothing, since an outlier changes
+    rows the highest evidence, L (4). Fewer than three changes say nothing, since an outlier changes
     twice. Other inputs, such as a clock or a slow one, keep their unit: 1.
     """
     ratio = np.ones(X.shape[1])
@@ -230,8 +249,8 @@ def awake_units(X, y, ln_theta, ln_noise, kernel):
 def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
     """Returns the sorted indices of at most M rows of Z (N, d) that explain the others best.
 
-    Greedy pivoted Cholesky of k(Z, Z). It stops when every row is explained up to JITTER of its
-    variance, so repeated rows are left out.
+    Greedy pivoted Cholesky of k(Z, Z), for the kernel, a function, at ln_theta. It stops when every
+    row is explained up to JITTER of its variance, so repeated rows are left out.
     """
     k = signal_variance(ln_theta)
     unexplained = np.full(len(Z), k)
@@ -253,10 +272,12 @@ def extended(posterior, X, most=None, share=0.01):
     """Adds inducing inputs to a Posterior: the rows of X (n, d) least explained so far.
 
         L = (L_a 0; B C),   B = k(X, Z_a) L_a^-T,   C C^T = k(X, X) + jitter - B B^T
+
         most    how many at most, chosen by pivot_rows; None: no limit
         share   of its variance that a row must leave unexplained; 0: all rows, Z = [Z_a; X]
-    L_a^-1, A and b stay as they are: the data say nothing about the new entries of alpha. Returns
-    the new Posterior, or `posterior` itself if nothing is added.
+
+    L_a, Z_a are those of `posterior`. L_a^-1, A and b stay as they are: the data say nothing about
+    the new entries of alpha. Returns the new Posterior, or `posterior` itself if nothing is added.
     """
     ln_theta = posterior.ln_theta
     kernel = posterior.kernel
@@ -287,11 +308,12 @@ def extended(posterior, X, most=None, share=0.01):
 
 @in_doubles
 def enclosed_kl(new, old):
-    """KL(Q_new||Q_old) of two Posteriors with one Z and kernel, and its rounding error; L (13).
+    """Returns KL(Q_new||Q_old) [nats] of two Posteriors, and its rounding error; L (13).
 
         (tr P S - M + e^T P e)/2 + ln|root_old| - ln|root|,   P = I + A_old,   e = mu - mu_old
-    As in beyond/rounding.py, each error has the worst sign; a sum errs by 4 M ulp of the size of
-    its terms.
+    They have one Z and one kernel. S = root^T root and mu = S b are covariance and mean of alpha
+    under `new`. As in beyond/rounding.py, each error has the worst sign; a sum errs by 4 M ulp of
+    the size of its terms.
     """
     rounding = 4 * ULP * (len(old.b) + 8)
     P = np.eye(len(old.b)) + old.A
@@ -309,7 +331,10 @@ def enclosed_kl(new, old):
 
 @in_doubles
 def enclosed_posterior(posterior, X):
-    """Returns an Enclosed, with KL = 0: marginals of a Posterior at X (n, d) and their errors."""
+    """Returns an Enclosed: the marginals of a Posterior at X (n, d) and their rounding errors.
+
+    Its KL is 0.
+    """
     M = len(posterior.Z)
     k = signal_variance(posterior.ln_theta)
     row = kernel_row(posterior.kernel)
@@ -334,11 +359,14 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
     """Learns a batch and adds its losses and KL to the ledger.
 
     Returns the new Posterior, Q_i and the new Ledger.
-        old            P_i; the new ones have its kernel
-        X, y           (n, d), (n,): the batch, in scaled units, like ln_noise and eps
+        old            P_i; the new Posterior and Q_i have its kernel
+        X, y           (n, d), (n,): the batch, in scaled units
+        ln_noise       ln of the noise variance, in scaled units
+        eps, loss      tolerance of the loss, in scaled units; its name, of CERTIFIED_LOSSES
         M              inducing inputs to add at most; dropping some comes later and adds no KL
+        ledger         the Ledger before
+        middle, unit   a forecast is middle + unit mean [y]; the losses of P_i cover its rounding
         learnt         (X, y) of the rows to learn from; None: all
-        middle, unit   losses are those of the forecasts middle + unit mean [y], as rounded
 
     Sums are rounded up. Any Q_i may be counted: here it is the new posterior, or P_i if that costs
     less at about the best lam so far.
@@ -374,7 +402,10 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
 def learnt(p, adam, X, y, kernel, steps, rate):
     """Returns (p, adam) after `steps` of Adam on the exact evidence L (4) of X (n, d), y (n,).
 
-    p: dict of ln_theta and ln_noise; adam: its state, None at first; rate: its step size.
+        p        dict of ln_theta and ln_noise
+        adam     Adam's state, None at first
+        kernel   a function as se_kernel
+        rate     Adam's step size
     """
     def evidence(p):
         return full_gp_nll(X, y, **p, kernel=kernel)
@@ -390,7 +421,10 @@ def directions(X):
 
 @in_doubles
 def median_of_three(X):
-    """Running median over three rows of X (n, d), which removes single outliers: (n - 2, d)."""
+    """Returns the running median over three rows of X (n, d): (n - 2, d), or no row if n < 3.
+
+    It removes single outliers.
+    """
     return np.median([X[:-2], X[1:-1], X[2:]], axis=0) if len(X) > 2 else X[:0]
 
 
@@ -398,7 +432,8 @@ def discarded(settings, moved):
     """Returns which inducing inputs Settings.discard says to drop: "oldest" or "redundant".
 
     "auto" means the oldest if some input has only risen or only fallen, since the stream will not
-    return to old values. moved (2, d): which inputs have risen, and which have fallen.
+    return to old values. settings: the Settings; moved (2, d): which inputs have risen, and which
+    have fallen.
     """
     if settings.discard != "auto":
         return settings.discard
@@ -408,7 +443,11 @@ def discarded(settings, moved):
 
 @in_doubles
 def remaining_inputs(posterior, M, discard="redundant"):
-    """Returns Z (at most M, d) of a Posterior, less its "oldest" or most "redundant" inputs."""
+    """Returns Z (at most M, d): the inducing inputs of a Posterior that are kept.
+
+        M         how many at most; if there are no more, all are kept
+        discard   "oldest": the last M are kept; "redundant": those that pivot_rows chooses
+    """
     Z = posterior.Z
     if len(Z) <= M:
         return Z
@@ -422,6 +461,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     """Starts learning from the first rows X (n, d), y (n,), n >= 2, in their own units: a Learner.
 
     These rows set the scale and P_1, and are not certified; rows of outlying targets are left out.
+        settings             a Settings
         ln_theta, ln_noise   start, in scaled units (default: lengthscales and signal variance 1);
                              the first step raises the noise variance to at least MIN_NOISE
         pretrain             steps of Adam from there, at 2 settings.rate, on these rows: O(n^3) a
@@ -481,8 +521,9 @@ def step(learner, X, y):
     batch adds one KL, and the losses of all its rows. Whether a row opens a new batch must be
     decided before the row is seen; with batches of a fixed size it is.
 
-    ValueError for bad input; `learner` is then unchanged. If rows are skipped for that reason, or
-    for anything else in them, a certificate does not cover them: it is about complete rows alone.
+    learner: from `begin` or `step`; it is not changed. ValueError for bad input. If rows are
+    skipped for that reason, or for anything else in them, a certificate does not cover them: it is
+    about complete rows alone.
     """
     check_kind("learner", learner, Learner, "begin or step")
     settings = learner.settings
@@ -545,7 +586,7 @@ def step(learner, X, y):
 def forecast(learner, X_new):
     """Predicts at X_new (n, d), in the table's own units: returns mean [y], var_f and var [y^2].
 
-    Each is (n,): var_f is the variance of f; var that of y, noise included.
+    Each is (n,): var_f is the variance of f; var that of y, noise included. learner: a Learner.
     """
     check_kind("learner", learner, Learner, "begin or step")
     X_new = check_columns("X_new", X_new, learner.input_scale.shape[1])
@@ -570,13 +611,13 @@ class Certificates(NamedTuple):
 
 @in_doubles
 def certificates(learner):
-    """The Certificates so far: all hold at once, at all times, with probability 1 - delta.
+    """Returns the Certificates of a Learner so far.
 
-    The risk is conditional on the rows before, and on the row being complete if incomplete ones are
-    left out. The same numbers bound the risk conditional on these rows and on x_i as well; that
-    statement may fail with probability delta of its own. Only the training certificate has a KL. It
-    is about the Q_i that was counted: the posterior before inducing inputs are dropped, or P_i.
-    ValueError if no row counts yet.
+    All hold at once, at all times, with probability 1 - delta. The risk is conditional on the rows
+    before, and on the row being complete if incomplete ones are left out. The same numbers bound
+    the risk conditional on these rows and on x_i as well; that statement may fail with probability
+    delta of its own. Only the training certificate has a KL. It is about the Q_i that was counted:
+    the posterior before inducing inputs are dropped, or P_i. ValueError if no row counts yet.
     """
     check_kind("learner", learner, Learner, "begin or step")
     ledger = learner.ledger
@@ -588,7 +629,10 @@ def certificates(learner):
 
 
 def check_settings(settings):
-    """The Settings, each value checked and converted; ValueError names the first wrong one."""
+    """Returns the Settings, each value checked and converted.
+
+    ValueError names the first wrong one.
+    """
     check_kind("settings", settings, Settings, "Settings(...)")
     lams = check_array("lams", np.atleast_1d(settings.lams), 1)
     if len(lams) == 0 or np.any(lams <= 0):

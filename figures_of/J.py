@@ -1,4 +1,10 @@
-"""The figures and tables of J = Jankowiak et al. 2020. `run` is a figures.Run."""
+"""The figures and tables of J = Jankowiak et al. 2020.
+
+`run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line; `ax` is a
+matplotlib axes. `J.` is predictive.py; methods are named as there, such as "PPGPR-MFD". SCORES are
+the NLL, RMSE and CRPS of predictions, and the share of noise in their variance. A row is a dict:
+column -> entry, a number, a pair (mean, standard error), or a text.
+"""
 import itertools
 import math
 from functools import partial
@@ -37,9 +43,10 @@ GENERATED = {
 def series_panel(ax, run, x, y, method, M, epochs):
     """Draws a panel of Fig. 1: data, mean, and bands of +- 2 standard deviations of f and of y.
 
-    x (N, 1), y (N,): the standardised data.
-    method: "SVGP" or "PPGPR-Chol", trained here with M inducing inputs.
-    Returns its table row, a dict: sigma_k, sigma_obs, share of noise in the variance, NLL.
+        x, y        (N, 1), (N,): the standardised data
+        method, M   "SVGP" or "PPGPR-Chol", trained here with M inducing inputs
+        epochs      of training
+    Returns its table row: sigma_k, sigma_obs, share of noise in the variance, NLL.
     """
     say = lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}")
     fit = J.fit(x, y, method, M, beta_reg=1.0, epochs=epochs, seed=run.seed, callback=say)
@@ -79,7 +86,7 @@ def J_fig1(run, M, epochs):
 
 
 def sets_of(run):
-    """The names of the data sets that J's comparisons use, given the run's size and data."""
+    """Returns the names of the data sets of J's comparisons, for the run's size and data."""
     if run.real:
         return J_SETS + AT_FULL * (run.size == "full")
     return tuple(GENERATED)
@@ -105,10 +112,12 @@ def score_run(run, data, method, split, beta_reg, gamma=1.03, *, N, exact_rows, 
 
 
 def split_of(run, data, split, N):
-    """X (N, d), y (N,) of a data set, and [training, test, validation] row numbers.
+    """Returns X (N, d), y (N,) of a data set, and [training, test, validation] row numbers.
 
-    split: its number, from 0. N: rows to generate, unless the data are real. Shares: 15 : 3 : 2,
-    J App. C.1.
+        data    the name of the data set
+        split   its number, from 0
+        N       rows to generate, unless the data are real
+    The shares are 15 : 3 : 2, J App. C.1.
     """
     X, y = data_set(run, data, lambda rng: GENERATED[data](rng, N), "score_table", run.size, data)
     order = run.seeded(data, split).permutation(len(y))
@@ -116,7 +125,10 @@ def split_of(run, data, split, N):
 
 
 def scores_at(predictor, X, y):
-    """The four SCORES [NLL, RMSE, CRPS, share of noise] of a J.Predictor at X (n, d), y (n,)."""
+    """Returns the list of the four SCORES at X (n, d), y (n,).
+
+    The last is the share of noise in the variance. predictor: a J.Predictor.
+    """
     _, var_f = J.predict(predictor, X)
     mean, var = J.predict_y(predictor, X)
     return [J.nll(y, mean, var), J.rmse(y, mean), J.crps(y, mean, var),
@@ -124,9 +136,10 @@ def scores_at(predictor, X, y):
 
 
 def weights(method, validate):
-    """Returns the weights to train a method with, a list of (beta_reg,) or (1, gamma).
+    """Returns a list of the weights to train a method with: each (beta_reg,) or (1, gamma).
 
-    validate: True for all that the paper tries, of which validation rows choose one; else one
+    beta_reg is the weight of the KL divergence, gamma the exponent of "gamma-robust". validate:
+    True for all that the paper tries, of which validation rows choose one; else the list has one
     alone.
     """
     if method == "gamma-robust":
@@ -138,8 +151,9 @@ def weights(method, validate):
 def scores_of(run, data, method, split, validate):
     """Returns a method's SCORES on the test rows of a split, or None if too few runs are done.
 
-    validate: whether, of runs with different `weights`, the one with the lowest validation NLL
-    counts. At least two, if there are so many, must be done.
+    data: the name of a data set; split: a number from 0. validate: whether, of runs with different
+    `weights`, the one with the lowest validation NLL counts. At least two, if there are so many,
+    must be done.
     """
     each = [run.once(score_run, data, method, split, *one) for one in weights(method, validate)]
     found = [scores for scores in each if scores]
@@ -149,10 +163,13 @@ def scores_of(run, data, method, split, validate):
 
 
 def score_rows(run, splits, methods, scores, validate):
-    """Returns a dict per data set and method: mean scores, and mean differences from SVGP's.
+    """Returns a row per data set and method: mean scores, and mean differences from SVGP's.
 
-    scores: which of SCORES to report. Differences are taken within a split; numbers are pairs
-    (mean, standard error over splits).
+        splits     how many splits of a data set
+        methods    a list of names
+        scores     which of SCORES to report
+        validate   as in scores_of
+    Differences are taken within a split; numbers are pairs (mean, standard error over splits).
     """
     rows = []
     for name in sets_of(run):
@@ -173,8 +190,11 @@ def score_rows(run, splits, methods, scores, validate):
 def score_lines(ax, rows, score, quantity, title):
     """Draws a mark per method and data set, the methods of a set side by side.
 
-    quantity: the column to draw, a score or its difference from SVGP's; score: its name in SCORES,
-    for the label. Bars are one standard error.
+        rows       from `score_rows` or printed_rows
+        score      its name in SCORES, for the label
+        quantity   the column to draw: the score or its difference from SVGP's
+        title      of the panel
+    Bars are one standard error.
     """
     sets = list(dict.fromkeys(row["data"] for row in rows))
     methods = list(dict.fromkeys(row["method"] for row in rows))
@@ -187,7 +207,10 @@ def score_lines(ax, rows, score, quantity, title):
 
 
 def printed_rows(methods, score):
-    """Rows of the published J Table 3: a score of these methods, and its difference from SVGP's."""
+    """Returns rows of the published J Table 3: a score of methods, and its difference from SVGP's.
+
+    methods: a list of names; score: a name in SCORES. Rows without this score are left out.
+    """
     rows = [row for row in printed("J_table3", "data", "method")
             if row["method"] in methods and score in row]
     svgp = {row["data"]: col([row], score)[0] for row in where(rows, method="SVGP")}
@@ -197,8 +220,12 @@ def printed_rows(methods, score):
 def score_figure(run, splits, validate, score, methods, title):
     """Draws Figs. 2-4 and 6-9: our scores above, below them the paper's on its twelve sets.
 
-    score: one of SCORES; the share of noise, not in the paper, has one panel.
-    title: a function of the column drawn, of our rows and the paper's that returns it.
+        splits, validate, methods   as in score_rows
+        score                       one of SCORES; the share of noise, not in the paper, has one
+                                    panel
+        title                       a function that returns the title, given the name of the column
+                                    drawn, our rows and the paper's
+    Returns what a `figure` does: the picture, the rows, [title].
     """
     rows = score_rows(run, splits, methods, (score,), validate)
     theirs = printed_rows(methods, score)
@@ -224,12 +251,15 @@ def score_figure(run, splits, validate, score, methods, title):
 
 
 def counted(claim, pairs, column, rows, theirs):
-    """Returns a title that says on how many data sets a claim holds, here and in the paper; on how
-    many there is a tie; in how many comparisons our error bars are apart, and which way.
+    """Returns a title that says on how many data sets a claim holds, here and in the paper.
 
-    claim: the claim in words; pairs: its meaning, a list of (lower, higher), methods or 0.5.
-    column: that of the rows which is compared.
-    rows, theirs: our rows and the paper's. Sets that lack one of the methods do not count.
+    It also says on how many there is a tie, in how many comparisons our error bars are apart, and
+    which way.
+        claim    in words
+        pairs    the claim as a list of (lower, higher), methods or 0.5
+        column   the name of the column that is compared
+        rows     ours; theirs: the paper's
+    Sets that lack one of the methods do not count.
     """
     names = [*itertools.chain(*pairs)]
     counts = []
@@ -444,7 +474,7 @@ def J_fig10(run, draws, good):
 
 
 def average_ranks(scores):
-    """The mean rank (methods,) of each method over cases; ties share a rank.
+    """Returns the mean rank (methods,) of each method over cases; ties share a rank.
 
     scores: (cases, methods); the lowest has rank 1.
     """
@@ -454,9 +484,14 @@ def average_ranks(scores):
 
 
 def rank_table(run, splits, validate, table, methods):
-    """Tables 1 and 2: each method's rank, averaged over data sets and splits, beside the paper's.
+    """Makes Tables 1 and 2: each method's average rank, beside the paper's.
 
-    table: "J_table1" or "J_table2"; methods: those to rank. Returns None, the rows, [title].
+        splits     how many splits of each data set; a case is a data set and a split
+        validate   as in scores_of
+        table      "J_table1" or "J_table2"
+        methods    those to rank
+    Returns what a `figure` does: None for a picture, the rows, [title]. Only cases that all methods
+    have been run on count; without any, the rows are empty.
     """
     found = [[scores_of(run, name, m, i, validate) for m in methods]
              for name in sets_of(run) for i in range(splits)]

@@ -1,4 +1,9 @@
-"""The figures and tables of L = Liu et al. 2022. `run` is a figures.Run."""
+"""The figures and tables of L = Liu et al. 2022.
+
+`run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line; `ax` is a
+matplotlib axes. Data X or x (N, 1), y (N,) are in order of arrival. A Snapshot is what the online
+GPs of online.py and baselines.py yield; the certified GP is that of beyond/stream.py.
+"""
 import math
 from functools import partial
 
@@ -23,7 +28,7 @@ PRETRAINED = 10                       # rows that come before a stream: they set
 def learners(X, y, **start):
     """Yields the certified Learner after the first PRETRAINED rows, then after each later row.
 
-    start: keywords of beyond.stream.begin.
+    X (N, d), y (N,): the stream; start: keywords of beyond.stream.begin.
     """
     learner = beyond.stream.begin(X[:PRETRAINED], y[:PRETRAINED], **start)
     yield learner
@@ -75,8 +80,9 @@ OURS = ("prior $P_t$\nfrom the rows\nbefore $t$ alone",
 def draw_loop(ax, boxes, back, title):
     """Draws one round of an online algorithm, a row of boxes joined by arrows.
 
-    boxes: their texts; the fourth and later ones, not in the paper, are outlined.
-    back: the text at the arrow from the last box to the first.
+        boxes   their texts; the fourth and later ones, not in the paper, are outlined
+        back    the text at the arrow from the last box to the first
+        title   of the panel
     """
     arrow = dict(arrowstyle="-|>", color="0.25", lw=1.6)
     for k, text in enumerate(boxes):
@@ -117,8 +123,10 @@ MIXTURE = np.log([[math.log(2), (2 * math.pi * math.log(2))**-2, 3 * math.log(2)
 def snapshots(X, y, method, mixture=False, batch=1, **options):
     """Runs an online GP, set as in L Sec. 5.1. Returns {number of rows seen: Snapshot}.
 
-    method: of online.stream or baselines.stream; batch: rows per step.
-    mixture: whether the kernel is a spectral mixture instead of SE.
+        method    of online.stream or baselines.stream
+        mixture   whether the kernel is a spectral mixture instead of SE
+        batch     rows per step
+        options   other keywords of that stream
     """
     Z = np.linspace(-1, 1, 12)[:, None]
     if mixture:
@@ -130,9 +138,10 @@ def snapshots(X, y, method, mixture=False, batch=1, **options):
 
 
 def extra_predictors(method, X, y, times):
-    """Returns a function X_new -> mean, variance (n,) for each number of rows seen.
+    """Returns a list: for each number of rows seen, a function X_new -> mean, variance (n,).
 
-    method: one of L_EXTRA, which L does not compare; times: the numbers of rows seen.
+    method: one of L_EXTRA, which L does not compare; X (N, 1), y (N,): the stream; times: list of
+    the numbers of rows seen.
     """
     if method == "O-PACGP, certified":
         all_times = list(learners(X[:times[-1]], y[:times[-1]]))
@@ -150,7 +159,9 @@ def extra_predictors(method, X, y, times):
 
 
 def drawn(snapshot):
-    """Returns what a panel draws of a Snapshot: mean and variance (grid,) of f on GRID, and Z (M,).
+    """Returns what a panel draws of a Snapshot: mean, variance and Z.
+
+    mean, variance: of f on GRID, (251,) each; Z (M,): the inducing inputs.
     """
     return *snapshot.predict(GRID), snapshot.p["Z"][:, 0]
 
@@ -175,7 +186,7 @@ def wave_run(run, name, i, t, pretrain):
 
 
 def draw_rows(ax, x, y, t):
-    """Draws the first t rows and the later ones; x (N, 1), y (N,): in order of arrival."""
+    """Draws the first t rows, which the GP has seen, and the later ones."""
     ax.plot(x[:t], y[:t], "o", color=BLACK, ms=3, label="rows seen")
     ax.plot(x[t:], y[t:], "o", color=BLACK, mfc="white", ms=4, mew=0.8, label="rows to come")
 
@@ -211,8 +222,10 @@ def L_fig3(run, draws, t):
 def rate_rows(run, order, i, N):
     """Returns times x (N, 1) on [-1, 1] and rates y (N,), standardised, in order of arrival.
 
-    order: "time" or "shuffled"; i: the number of the generated series or of the shuffle. As in the
-    paper, later rows count in the mean and deviation (divisor N - 1).
+        order   "time" or "shuffled"
+        i       the number of the generated series or of the shuffle
+        N       how many daily rates
+    As in the paper, later rows count in the mean and deviation (divisor N - 1).
     """
     if run.real:
         rate = run.tables["fx2007.csv"][:N, 3]
@@ -256,8 +269,13 @@ def rate_run(run, order, method, mixture, i, pretrain, N, times):
 def rate_figure(run, N, times, runs, mixture, order):
     """Draws Figs. 4 and 5: predictions of one run, and the test MSE of all runs.
 
-    The run drawn is the one in which O-SGPR's test MSE is the median. order: "time" or "shuffled";
-    mixture: whether the kernel is the authors' spectral mixture.
+        N         rows of the series
+        times     numbers of rows seen; the last one is drawn
+        runs      how many runs
+        mixture   whether the kernel is the authors' spectral mixture
+        order     "time" or "shuffled"
+    The run drawn is the one in which O-SGPR's test MSE is the median. Returns what a `figure` does:
+    the picture, the rows, [title].
     """
     t, several = times[-1], runs > 1
     naive = ("nearest row seen", "mean of all rows")

@@ -1,4 +1,9 @@
-"""The figures and tables of R = Reeb et al. 2018. `run` is a figures.Run."""
+"""The figures and tables of R = Reeb et al. 2018.
+
+`run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line; `ax` is a
+matplotlib axes. A row is a dict: column -> entry, a number, a pair (mean, standard error), or a
+text. Methods are keys of pacgp_ref.METHODS, such as "kl-PAC-SGP".
+"""
 import itertools
 import math
 
@@ -19,8 +24,8 @@ SHOWN = ("B", "R_S train", "R_S test", "MSE", "KL/N")
 def measure(fit, X, y):
     """Returns the measures of a Fit that R's tables print, as a dict.
 
-    X (n, d), y (n,): test data, for test risk and MSE. The test risk is the 0-1 risk, whatever loss
-    trained the GP.
+    They are both bounds, training and test risk, test MSE, KL/N, sigma_n^2, and the evaluations. X
+    (n, d), y (n,): test data. The test risk is the 0-1 risk, whatever loss trained the GP.
     """
     mean, var = R.predict(fit, X)
     return {"B": fit.bound, "B_Pin": fit.pinsker, "R_S train": fit.R_S,
@@ -50,8 +55,9 @@ def best_start(run, method, times, starts, max_evals, M):
 def line_panel(ax, run, method, times):
     """Draws a panel of Figs. 1 and 6: data, full GP (red lines), sparse GP (blue), tolerance.
 
-    times: eps in units of sigma_n. Crosses are the inducing inputs before and after training.
-    Returns a dict of its numbers, and the sparse GP's mean on a grid over the range of the data.
+    method: of the sparse GP; times: eps in units of sigma_n. Crosses are the inducing inputs before
+    and after training. Returns a dict of its numbers, and the sparse GP's mean on a grid over the
+    range of the data.
     """
     x, y, gp = run.once(line_data)
     fits, Z0 = run.once(best_start, method, times)
@@ -83,12 +89,12 @@ def line_panel(ax, run, method, times):
 
 
 def rms(x):
-    """The root mean square of an array."""
+    """Returns the root mean square of an array, a number."""
     return math.sqrt(np.mean(x**2))
 
 
 def line_figure(run, panels_of, shape):
-    """Draws Figs. 1 and 6: a panel per (method, eps/sigma_n) in the list panels_of.
+    """Draws Figs. 1 and 6: a panel per pair (method, eps/sigma_n) in the list panels_of.
 
     shape: (rows, columns) of panels. Returns the picture, the panels' dicts of numbers, and the
     sparse GPs' means on the grid.
@@ -136,8 +142,10 @@ def boston_split(run, i, N, all_eps, ftol):
 
 
 def boston_rows(run, splits):
-    """Returns two lists, each with one row per eps and method: our averages over so many splits,
-    and the same beside the paper's.
+    """Returns two lists of rows on Boston housing.
+
+    The first has a row per eps and method: our measures, averaged over the splits. The second has
+    the same rows, below each the paper's. splits: how many.
     """
     found = [run.once(boston_split, i) for i in range(splits)]
     rows = [{"eps": eps, "method": method} | average([one[eps, method] for one in found])
@@ -148,7 +156,12 @@ def boston_rows(run, splits):
 def measure_panels(axes, rows, theirs, x, methods):
     """Draws the panels of Figs. 2 and 3: in each, one of the measures SHOWN against column x.
 
-    rows: ours; theirs: the paper's, drawn as rings. The two risks share their limits.
+        axes      one per measure
+        rows      ours
+        theirs    the paper's rows, drawn as rings
+        x         the name of the column on the horizontal axis
+        methods   those to draw
+    The two risks share their limits.
     """
     for ax, quantity in zip(axes, SHOWN):
         for method in methods:
@@ -219,8 +232,13 @@ def sparse_sets(run):
 def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE):
     """Returns a row per data set, M, lengthscales and method: measures averaged over splits.
 
-    ards: a list of "ARD" (one lengthscale per input), "-" (a single one) or both; default: the
-    paper's for the data set. Trainings not yet run are left out.
+        splits    how many splits of a data set
+        Ms        list of numbers of inducing inputs
+        ards      a list of "ARD" (one lengthscale per input), "-" (a single one) or both; default:
+                  the paper's for the data set
+        loss      the loss that trains, a key of pacgp_ref.LOSSES
+        methods   those to train
+    Trainings not yet run are left out.
     """
     rows = []
     for name in sparse_sets(run):
@@ -427,7 +445,10 @@ def R_table1(run, splits):
 
 
 def ratios(rows, M):
-    """A title with the ratio of VFE's bound to kl-PAC-SGP's on each data set; rows: those at M."""
+    """Returns a title with the ratio of VFE's bound to kl-PAC-SGP's on each data set.
+
+    rows: from `sparse_rows`, those at M inducing inputs.
+    """
     B = {(row["data"], row["method"]): col([row], "B")[0] for row in rows}
     each = [f"{B[name, 'VFE'] / B[name, 'kl-PAC-SGP']:.1f} on {WORDS.get(name, name)}"
             for name in dict.fromkeys(row["data"] for row in rows)
@@ -436,7 +457,10 @@ def ratios(rows, M):
 
 
 def sparse_table(rows, table):
-    """Tables 2 and 3: the rows from `sparse_rows`, below each the paper's; table: its name."""
+    """Returns the rows of Tables 2 and 3: those from `sparse_rows`, below each the paper's.
+
+    table: "R_table2" or "R_table3".
+    """
     rows = [{k: v for k, v in row.items() if k != "M"} for row in rows]
     return beside(rows, published(table, "data", "method", "setting"), "data", "method", "ARD")
 

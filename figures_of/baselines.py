@@ -5,8 +5,15 @@
     exact           the exact GP of L (3), (4), trained anew on all data so far
     window          the same on the last `window` data points alone; not in the paper
 
-`stream` yields the Snapshots of online.stream. Symbols are those of online.py; w(x) are the weights
-that interpolate f(x) on a grid.
+`stream` yields the Snapshots of online.stream: the parameters p, the state, a function predict.
+Symbols are those of online.py; w(x) are the weights that interpolate f(x) on a grid. Arguments of
+several functions:
+
+    X, y            (N, d), (N,): the stream, in its order
+    p               dict of ln_theta (T,), ln_noise (ln of the noise variance) and inducing inputs
+                    Z (M, d)
+    schedule        list of (slice of rows, steps of Adam), one per batch
+    kernel          a function as se_kernel of pacgp_ref.py
 """
 from functools import partial
 from typing import NamedTuple
@@ -50,7 +57,7 @@ def interpolation_weights(x, grid):
 
 @in_doubles
 def grid_add(sums, x, y):
-    """Returns the GridSums after data x, y (n,) are added.
+    """Returns the GridSums after the data x, y, both (n,), are added to the GridSums `sums`.
 
     Points beyond the ends of the grid, where there is no model, are left out: they would count as
     noise.
@@ -66,8 +73,10 @@ def grid_add(sums, x, y):
 def grid_nll(p, sums, kernel=se_kernel):
     """WISKI's objective -ln p(y | theta), and back; L Table 1. O(g^3) operations for any n.
 
-    f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter). p: dict of ln_theta, ln_noise. With
-    k(grid, grid) + jitter = L L^T, u = L alpha and features W L, the A and b of alpha are exact.
+    f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter). With k(grid, grid) + jitter = L L^T and u = L
+    alpha, each data point has the features L^T w, and A and b of alpha are exact.
+        p      dict of ln_theta and ln_noise
+        sums   the GridSums of the data
 
     back(d_value) returns a dict; B = WW/sigma_y^2, t = Wy/sigma_y^2 - B L m:
         d_K_uu = (B - B L S L^T B - t t^T)/2,
@@ -94,7 +103,7 @@ def grid_nll(p, sums, kernel=se_kernel):
 
 @in_doubles
 def grid_predict(p, sums, X_new, kernel=se_kernel):
-    """WISKI's mean, var (n,) of f at X_new (n, 1); p, sums: as in `grid_nll`.
+    """WISKI's mean, var (n,) of f at X_new (n, 1); p, sums, kernel as in `grid_nll`.
 
     Beyond the ends of the grid the weights w fall to 0 within a step. There an independent part of
     variance k - w^T k(grid, grid) w is added: mean and variance become the prior's.
@@ -113,10 +122,10 @@ def grid_predict(p, sums, X_new, kernel=se_kernel):
 
 
 def grid_stream(X, y, p, schedule, kernel=se_kernel):
-    """Yields WISKI's Snapshots; p: the initial ln_theta, ln_noise and Z.
+    """Yields WISKI's Snapshots, one per batch; p holds the initial parameters.
 
-    X: (N, 1). schedule: (slice of rows, steps of Adam) per batch. The grid has as many points as Z,
-    and reaches a step beyond it at both ends.
+    The grid has as many points as p["Z"], and reaches a step beyond it at both ends. ValueError
+    unless X is (N, 1) and Z has at least 4 points.
     """
     Z = p["Z"]
     g = len(Z)
@@ -138,7 +147,9 @@ def grid_stream(X, y, p, schedule, kernel=se_kernel):
 # --- OVC, and the exact GP: L (3), (4) -----------------------------------------------------------
 
 def growing_stream(X, y, p, schedule, kernel=se_kernel):
-    """Yields OVC's Snapshots: after pretraining by L (8), each new input becomes an inducing input.
+    """Yields OVC's Snapshots, one per batch: each new input becomes an inducing input.
+
+    The first batch trains p by L (8); later ones leave ln_theta and ln_noise as they are.
     """
     posterior = prior(p["Z"], p["ln_theta"], kernel)
     for rows, steps in schedule:
@@ -153,9 +164,10 @@ def growing_stream(X, y, p, schedule, kernel=se_kernel):
 
 
 def exact_stream(X, y, p, schedule, window=None, max_evals=50, kernel=se_kernel):
-    """Yields Snapshots of the exact GP, trained anew at each batch.
+    """Yields Snapshots of the exact GP, trained anew at each batch; p holds the initial parameters.
 
-    window: on how many of the last data points it is trained; None: on all.
+        window      on how many of the last data points it is trained; None: on all
+        max_evals   evaluations of L-BFGS per batch
     """
     p = dict(ln_theta=p["ln_theta"], ln_noise=p["ln_noise"])
     for rows, _ in schedule:
@@ -177,8 +189,10 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
            window=20, kernel=se_kernel):
     """Yields a Snapshot after the first n0 data points and after each batch.
 
-    method: a key of METHODS; others as in online.stream. WISKI uses range and number of the points
-    Z (M, d); exact and window ignore them. window: how many data points `window` keeps.
+        method   a key of METHODS
+        Z        (M, d): WISKI uses range and number of these points; exact and window ignore them
+        window   how many data points the method "window" keeps
+    Other arguments as in online.stream. ValueError for bad input.
     """
     X, y = check_data(X, y)
     d = X.shape[1]

@@ -1,9 +1,10 @@
 """Makes the reading pages out/R.html, J.html and L.html: text and formulas, beside them the code.
 
-A heading, or a paragraph that begins with bold words, begins a row. Beside it are the functions
-that the page quotes there, and those tagged with an equation printed there, whole, without
-docstrings. Formulas are set by matplotlib's mathtext as SVG, each glyph's outline once a page. No
-network, no script.
+R, J and L are the papers, and the keys of MODULES. Each page is made from docs/reading-R.md (J, L),
+in Markdown. There a heading, or a paragraph that begins with bold words, begins a row. Beside a row
+are the functions that the page quotes there, and those tagged with an equation printed there,
+whole, without docstrings. Formulas are set by matplotlib's mathtext as SVG, each glyph's outline
+once a page. No network, no script.
 """
 import ast
 import functools
@@ -122,7 +123,7 @@ OUTLINES = {}                                               # name of a glyph ->
 def rewritten(text, table):
     """Returns the text after a table's replacements, made one after another.
 
-    table: on each line a regular expression, two or more spaces, the new text.
+    table: a text; on each line a regular expression, two or more spaces, what replaces its matches.
     """
     for line in table.splitlines():
         pattern, _, new = line.partition("  ")
@@ -133,7 +134,10 @@ def rewritten(text, table):
 # --- formulas ------------------------------------------------------------------------------------
 
 def outline(vertices, codes):
-    """A closed path, given by matplotlib's vertices and codes, in SVG's syntax."""
+    """Returns a closed path in SVG's syntax.
+
+    vertices, codes: its points and their kinds, as in matplotlib.path.Path.
+    """
     return "".join("_MLQC"[code] + " ".join(f"{value:.0f}" for value in points)
                    for points, code in Path(vertices, codes).iter_segments(simplify=False)
                    if code != Path.CLOSEPOLY)
@@ -141,7 +145,10 @@ def outline(vertices, codes):
 
 @functools.cache
 def svg(tex):
-    """Returns a TeX formula drawn as SVG, on the text's baseline. Adds its glyphs to OUTLINES."""
+    """Returns a TeX formula, a text without dollars, as SVG that stands on the text's baseline.
+
+    The outlines of its glyphs are added to OUTLINES.
+    """
     tex = f"${rewritten(tex, MATHTEXT * 2)}$"               # twice: \frac in \frac
     width, height, depth = text_to_path.get_text_width_height_descent(tex, FONT, True)
     places, glyphs, bars = text_to_path.get_glyphs_mathtext(FONT, tex)
@@ -156,7 +163,10 @@ def svg(tex):
 
 
 def pieces(tex):
-    """Cuts a formula where a line may end: before a relation or a sign outside all brackets."""
+    """Cuts a TeX formula where a line may end: returns a list of texts.
+
+    A line may end before a relation or a sign outside all brackets.
+    """
     found, depth, last = [""], 0, ""
     for token in re.findall(r"\\[a-zA-Z]+|\\?.", tex.replace("\n", " ")):
         if depth == 0 and token in CUTS and last not in ("", "_", "^", *CUTS):
@@ -171,7 +181,7 @@ def pieces(tex):
 def formula(tex, display):
     """Returns a TeX formula as HTML, with its TeX for screen readers.
 
-    display: whether it stands on its own line.
+    tex: a text without dollars; display: whether it stands on its own line.
     """
     small = tex.replace(r"\sum", "∑")                       # small, limits beside it
     lines = [pieces(small) if len(tex) > 80 else [small]]
@@ -185,17 +195,20 @@ def formula(tex, display):
 # --- text and code -------------------------------------------------------------------------------
 
 def heading(m):
-    """Returns an HTML heading with GitHub's anchor; m: a regex match, whose m[1] is its text."""
+    """Returns an HTML heading with the anchor that GitHub gives it.
+
+    m: a regex match, whose m[1] is its text.
+    """
     name = re.sub(r"[^\w -]", "", m[1].lower()).replace(" ", "-")
     return f'<h2 id="{name}">{m[1]}</h2>'
 
 
 def words(text):
-    """Converts Markdown, with formulas, to HTML."""
+    """Converts Markdown text, with formulas, to HTML: returns a text."""
     kept = []
 
     def keep(m):
-        """Keeps m, a match of code or formula, as HTML; returns a placeholder."""
+        """Keeps m, a regex match of code or formula, as HTML; returns a placeholder for it."""
         code, dollars, tex, numbers = m.groups()
         display = dollars == "$$"
         done = f"<code>{html.escape(code)}</code>" if code else formula(tex, display)
@@ -210,9 +223,10 @@ def words(text):
 
 
 def functions(letter):
-    """What a paper's module defines: {"module.name": (lines, numbers)}.
+    """Returns what a paper's module defines: {"module.name": (lines, numbers)}.
 
-    lines: its place, then its source without docstring; numbers: the n of its tags `# R (n)`.
+    letter: "R", "J" or "L". lines: file and line number, then the source without docstring, as a
+    list of texts; numbers: the n of its tags `# R (n)`, as texts.
     """
     room = MODULES[letter]
     text = (ROOT / f"{room}.py").read_text()
@@ -233,9 +247,11 @@ def functions(letter):
 def chosen(row, own, quoted):
     """Yields the names of the functions to show beside a row, below each its gradient `f_grad`.
 
-    row: its Markdown; own: from `functions`; quoted: names that any row quotes or has shown. They
-    are the functions tagged with its equations, without those of other rows unless none is left;
-    then those quoted in it.
+        row      its Markdown
+        own      the paper's functions, from `functions`
+        quoted   names that any row quotes or has shown
+    They are the functions tagged with an equation of the row, without those that other rows quote,
+    unless none is left; then those that the row quotes.
     """
     here = [name for name, _ in re.findall(BLOCK, row) if name]
     names = []
@@ -249,7 +265,10 @@ def chosen(row, own, quoted):
 
 
 def listing(lines):
-    """Returns code as HTML: coloured, tags linked to their equations, long lines wrapped."""
+    """Converts lines of code, a list of texts, to HTML: returns a text.
+
+    It is coloured, its tags are linked to their equations, and long lines are wrapped.
+    """
     spans = []
     for line in lines:
         indent = len(line) - len(line.lstrip())
@@ -261,7 +280,10 @@ def listing(lines):
 
 
 def page_of(letter, docs):
-    """Returns a paper's reading page, HTML; docs: the relative path from it to docs/."""
+    """Returns a paper's reading page, as HTML.
+
+    letter: "R", "J" or "L"; docs: the relative path from the page to docs/.
+    """
     text = (ROOT / "docs" / f"reading-{letter}.md").read_text()
     text = re.sub("(?s)<details>.*?</details>\n", "", text)
     text = re.sub(r"(\]\(|src=\")(?!#|https:|reading-)", rf"\1{docs}/", text)
@@ -288,7 +310,7 @@ def page_of(letter, docs):
 
 
 def side_by_side(out):
-    """Writes the reading pages R.html, J.html and L.html in the folder out, a Path."""
+    """Writes the reading pages R.html, J.html and L.html in the folder out, a pathlib.Path."""
     out.mkdir(parents=True, exist_ok=True)
     docs = os.path.relpath(ROOT / "docs", out)
     for letter in MODULES:

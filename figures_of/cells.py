@@ -1,9 +1,11 @@
 """Cells: calls that take an hour, each kept as a line of a text file as soon as it is finished.
 
-A line is JSON: the experiment, its arguments, seed and settings, which are the name of the cell;
-then its value, the seconds that it took, NumPy's version and the commit of the code. A run that is
-stopped loses only the cells under way; the next one goes on with those that the file lacks. Each
-cell has a process and a generator of its own, so that order and company do not change its value.
+A cell is a call of an experiment of figures_of/: (name, experiment, arguments). The experiment is a
+function f(run, *args, **settings), where run is a figures.Run. A line is JSON: the experiment, its
+arguments, seed and settings, which are the name of the cell; then its value, the seconds that it
+took, NumPy's version and the commit of the code. A run that is stopped loses only the cells under
+way; the next one goes on with those that the file lacks. Each cell has a process and a generator of
+its own, so that order and company do not change its value.
 """
 import collections
 import inspect
@@ -23,18 +25,26 @@ ABOUT = ("value", "seconds", "numpy", "commit")     # what follows the name in a
 
 
 def name_of(f, args, seed, settings):
-    """The name of a cell, a dict: experiment (f's name), arguments, seed and settings."""
+    """Returns the name of a cell, a dict: experiment (f's name), arguments, seed and settings.
+
+        f          the experiment, a function
+        args       its arguments after run, a tuple
+        settings   dict of its settings
+    """
     _, *arguments = inspect.signature(f).bind_partial(None, *args).arguments.items()
     return {"cell": f.__name__, **dict(arguments), "seed": seed, **settings}
 
 
 def key_of(name):
-    """A cell's name as a text that does not depend on the order of its entries."""
+    """Returns a cell's name, a dict, as a text that does not depend on the order of its entries."""
     return json.dumps(name, sort_keys=True)
 
 
 def read(path):
-    """{key: value} of the cells in a file; empty if there is no file."""
+    """Returns {key_of(name): value} of the cells in the file at path; empty if there is no file.
+
+    path: a pathlib.Path.
+    """
     found = {}
     for text in path.read_text().splitlines() if path.exists() else ():
         line = json.loads(text)
@@ -55,8 +65,9 @@ def commit():
 def finish(new_run, cell):
     """Trains one cell. Returns its entry for the file; None, after a message, if training fails.
 
-    new_run: a function that returns a Run.
-    cell: (name, experiment, arguments).
+        new_run   a function without arguments that returns a figures.Run
+        cell      (name, experiment, arguments)
+    The entry is a dict: the name, and value, seconds, numpy and commit.
     """
     name, f, args = cell
     label = ", ".join(map(str, args))
@@ -77,8 +88,9 @@ def finish(new_run, cell):
 def fill(path, cells, new_run):
     """Trains cells, two at a time, and appends each to the file at path when it is finished.
 
-    cells: (name, experiment, arguments); they are trained in order of their splits.
-    new_run: a function that returns a Run.
+        path      a pathlib.Path
+        cells     list of (name, experiment, arguments); they are trained in order of their splits
+        new_run   a function without arguments that returns a figures.Run
     """
     cells = sorted(cells, key=lambda cell: cell[0]["split"])
     print(f"{len(cells)} cells to run, two at a time; a finished one is kept in {path}", flush=True)
@@ -91,7 +103,10 @@ def fill(path, cells, new_run):
 
 
 def missing_in_words(cells):
-    """A sentence that names the cells (name, experiment, arguments) not yet trained."""
+    """Returns a sentence that counts cells not yet trained, in all and by the texts in `arguments`.
+
+    cells: those not trained, a list of (name, experiment, arguments).
+    """
     counts = collections.Counter(
         " ".join(one for one in args if isinstance(one, str)) for _, _, args in cells)
     each = ", ".join(f"{label} ({count})" for label, count in counts.items())

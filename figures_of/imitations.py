@@ -1,4 +1,7 @@
-"""Generated data; names that end in _like imitate a data set of the papers."""
+"""Generated data; names that end in _like imitate a data set of the papers.
+
+rng is a NumPy generator, N the number of rows; units are arbitrary unless they are named.
+"""
 
 import numpy as np
 
@@ -8,7 +11,7 @@ from figures_of.shared import standard
 
 
 def bump(x, centre, width):
-    """A smooth bump at a centre: exp(-((x - centre) / width)^2)."""
+    """A smooth bump exp(-((x - centre) / width)^2), elementwise; 1 at the centre."""
     return np.exp(-(((x - centre) / width) ** 2))
 
 
@@ -29,7 +32,8 @@ def snelson_like(rng, N=200, uneven=False):
 def boston_like(rng, N=506, d=13):
     """X (N, d), y (N,), standardised: imitates Boston housing.
 
-    The inputs depend on four hidden factors; the noise grows with y.
+    The inputs depend on four hidden factors; the noise grows with y. Two columns are skewed, one is
+    0 or 1 before it is standardised.
     """
     F = rng.standard_normal((N, 4))
     X = F @ rng.standard_normal((4, d)) + 0.4 * rng.standard_normal((N, d))
@@ -43,7 +47,7 @@ def boston_like(rng, N=506, d=13):
 def kin40k_like(rng, N=40000, noise=0.15):
     """X (N, 8), y (N,), standardised: `robot_arm` with noise, which imitates kin40k.
 
-    noise: its standard deviation, in standard deviations of the distance.
+    noise: its standard deviation, in standard deviations of the hand's distance.
     """
     turn, distance = robot_arm(rng, N)
     return standard(turn), standard(standard(distance) + noise * rng.standard_normal(N))
@@ -62,10 +66,11 @@ def robot_arm(rng, N):
 
 
 def sample_ard(rng, N, n_test):
-    """Returns X, y, X_test, y_test: a draw from a GP on [-3, 3]^3, without noise; R App. F.
+    """Returns X (N, 3), y (N,), X_test (n_test, 3), y_test (n_test,): a draw from a GP; R App. F.
 
-    SE-ARD with ln l_i ~ U(-1, 1), sigma_s^2 = 1. Test values are drawn independently given y; a
-    test risk, a mean over points, needs no more.
+    The inputs are uniform on [-3, 3]^3, the targets without noise. The GP is SE-ARD with ln l_i ~
+    U(-1, 1), sigma_s^2 = 1. Test values are drawn independently given y; a test risk, a mean over
+    points, needs no more.
     """
     ln_theta = np.append(2 * rng.uniform(-1, 1, 3), 0.0)
     X = rng.uniform(-3, 3, (N, 3))
@@ -95,8 +100,9 @@ CITIES = {              # extent [km], slower by the rush, jams
 def taxi_like(rng, N, city):
     """X (N, 9) and durations y (N,) [min] of trips in a made-up city, a key of CITIES.
 
-    The centre and rush hours are slow; the noise is lognormal, its spread grows with jams. Columns:
-    start, way (east, north; km each), blocks, distance from the centre, rush, time of day (2).
+    Trips are slow in the centre and in rush hours; the noise is lognormal, its spread grows with
+    jams. Columns of X: start (2) and way (2), each east and north [km], blocks [km], distance from
+    the centre in units of the city's extent, rush (0 to 1), time of day (cosine and sine).
     """
     extent, rush, jam = CITIES[city]
     start, way = rng.standard_normal((2, N, 2)) * extent / 2
@@ -112,7 +118,7 @@ def taxi_like(rng, N, city):
 
 
 def rate_like(rng, N=39):
-    """N daily exchange rates: imitates CAD per USD in 2007.
+    """N daily exchange rates, (N,): imitates CAD per USD in 2007.
 
     Their ln is a random walk from ln 1.17, with steps of 0.5 % a day (the real ones: 0.56 %).
     """

@@ -1,7 +1,9 @@
 """The deep models of J Fig. 5: a GP on a network's outputs, and a network with dropout.
 
 Jankowiak et al. 2020, App. C.3: deep kernel learning with J's objectives; MC dropout (Gal &
-Ghahramani 2016); how far their z-scores are from normal ones.
+Ghahramani 2016); how far their z-scores are from normal ones. `J.` is predictive.py. Arguments of
+several functions: X (N, d) and y (N,) train; p is a dict of all parameters; rng is a NumPy
+generator.
 """
 import math
 
@@ -32,10 +34,10 @@ def network(p, X, drop=0.0, rng=None):
 
         A_i = H_i W_i + b_i,   H_0 = X,   H_i = gate_i A_i-1,   gate_i = 1[A_i-1 > 0]
 
-    drop > 0: dropout; a hidden unit's gate becomes 0 with that probability, by rng, or is divided
-    by
-    1 - drop. back(d_A) returns the gradients of the weights and "X" (N, d):
+    drop > 0 is dropout: with that probability, by rng, the gate of a hidden unit becomes 0;
+    otherwise it is divided by 1 - drop.
 
+    back(d_A), the VJP, returns a dict of the gradients w.r.t. the weights and "X" (N, d):
         d_W_i = H_i^T d_A_i,   d_b_i = sum d_A_i,   d_A_i-1 = gate_i d_A_i W_i^T
     """
     layers = []
@@ -59,9 +61,10 @@ def network(p, X, drop=0.0, rng=None):
 
 @in_doubles
 def deep_objective(p, X, y, N, method, beta_reg):
-    """Returns the objective of a GP on a network's outputs, and its gradients, a dict.
+    """Returns the objective of a GP on a network's outputs, and the dict of its gradients.
 
-    p: parameters of both; other arguments as in J.objective. The GP's d_X is the network's d_A.
+    p holds the parameters of the GP and the weights of the network (see `network`). Other arguments
+    as in J.objective. The GP's gradient w.r.t. its inputs goes into the network's back.
     """
     H, network_back = network(p, X)
     value, back = J.objective(p, H, y, N, method, beta_reg)
@@ -73,8 +76,10 @@ def train(rng, p, at_rows, N, plan, say):
     """Returns the parameters p after training by mini-batches of Adam; J App. C.3.
 
     The rate starts at 0.01 and falls tenfold at milestones.
-    at_rows: a function of p and row numbers that returns the objective and its gradients.
-    plan: dict with "epochs" and "batch"; say: called with progress as text.
+        at_rows   a function of p and row numbers that returns the objective and a dict of gradients
+        N         number of training rows
+        plan      dict with "epochs" and "batch", the rows per step
+        say       called with progress as text
     """
     epochs = plan["epochs"]
     rates = [J.step_size(0.01, epoch, epochs) for epoch in range(epochs)]
@@ -86,8 +91,11 @@ def train(rng, p, at_rows, N, plan, say):
 def deep_gp(rng, X, y, method, beta_reg, plan, say):
     """Trains a GP on a network's outputs. Returns a function X_new -> mean, variance (n,) of y.
 
-    method: "SVGP" or "PPGPR-MFD". Inducing inputs start at the outputs for random rows.
-    plan: dict of "hidden" (widths of the layers), "M", "batch" and "epochs"; say as in `train`.
+        method     "SVGP" or "PPGPR-MFD"
+        beta_reg   weight of the KL divergence, as in J.objective
+        plan       dict of "hidden" (widths of the layers), "M" (inducing inputs), "batch", "epochs"
+        say        called with progress as text
+    Inducing inputs start at the outputs for random rows.
     """
     net = start_weights(rng, (X.shape[1], *plan["hidden"]))
     M = plan["M"]
@@ -110,8 +118,8 @@ def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
     """Trains a network with MC dropout. Returns tau and a function X_new -> mean, variance of y.
 
     Training minimises squared errors. Mean and variance are over 50 random passes; the noise
-    variance tau is added, the one of TAUS with the lowest NLL on X_val, y_val.
-    drop: the probability that a hidden unit is left out; plan, say as in `deep_gp`.
+    variance tau is added, the one of TAUS with the lowest NLL on the rows X_val (n, d), y_val (n,).
+    drop: the probability that a hidden unit is left out; plan, say as in `deep_gp`, without "M".
     """
     def at_rows(p, rows):
         out, back = network(p, X[rows], drop, rng)
@@ -132,7 +140,7 @@ def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
 def kolmogorov(z):
     """The largest distance between the empirical CDF of z (n,) and the standard normal CDF.
 
-    Both sides of each step count.
+    z: z-scores, in any order. Both sides of each step of the empirical CDF count.
     """
     Phi = R.norm_cdf(np.sort(z))
     steps = np.arange(len(z) + 1) / len(z)

@@ -1,4 +1,8 @@
-"""Reads the numbers that the papers print, and sets ours beside them."""
+"""Reads the numbers that the papers print, and sets ours beside them.
+
+A table here is a list of rows; a row is a dict: column -> entry. Entries are numbers, pairs (mean,
+standard error), or texts such as "0.333 +- 0.004".
+"""
 import csv
 import itertools
 import math
@@ -15,8 +19,8 @@ PUBLISHED = pathlib.Path(__file__).resolve().parent.parent / "docs" / "published
 def published(table, *keys):
     """The numbers that a table of the papers prints: {key: {quantity: "value +- error"}}.
 
-    table: its name, such as "R_table1".
-    keys: the columns of docs/published.csv that tell its rows apart; a key has their values.
+    table: its name, such as "R_table1". keys: the names of the columns of docs/published.csv that
+    tell its rows apart, such as "setting" and "method"; a key is the tuple of their values.
     """
     found = {}
     with PUBLISHED.open(newline="") as lines:
@@ -28,13 +32,18 @@ def published(table, *keys):
 
 
 def printed(table, *keys):
-    """The numbers that a table of the papers prints, a list of dicts; arguments as in `published`.
+    """The numbers that a table of the papers prints, a list of rows.
+
+    Arguments as in `published`.
     """
     return [dict(zip(keys, key)) | numbers for key, numbers in published(table, *keys).items()]
 
 
 def committed(name):
-    """The rows of pictures/NAME.md, a table, as dicts of texts, without empty cells."""
+    """Returns the rows of pictures/NAME.md, a table, for the name NAME.
+
+    Their entries are texts; empty cells are left out.
+    """
     lines = (PUBLISHED.parents[1] / "pictures" / f"{name}.md").read_text().splitlines()
     head, _, *cells = [[text.strip() for text in line[1:-1].split("|")] for line in lines
                        if line.startswith("|")]
@@ -44,8 +53,10 @@ def committed(name):
 def beside(rows, paper, *keys):
     """Returns our rows, each followed by the paper's row with the same keys, if there is one.
 
-    paper: what `published` returns; keys: columns. Generated data NAME_like count as the paper's
-    NAME.
+        rows    ours, a list of dicts
+        paper   what `published` returns for the same keys
+        keys    names of columns
+    Column "" says "ours" or "the paper". Generated data NAME_like count as the paper's NAME.
     """
     out = []
     for row in rows:
@@ -88,7 +99,7 @@ def agreement(table, within=0.5):
 
 
 def in_words(agree, total, median, others):
-    """A sentence that states the four results of `agreement`."""
+    """Returns a sentence that states the four results of `agreement`, which are its arguments."""
     return (f"{agree} of {total} numbers agree with the published ones within half of their "
             "standard errors and half the last digit; the median difference is "
             f"{median:.2f} of the published standard error."

@@ -1,4 +1,9 @@
-"""What the figures share: the registry, looks and words, drawing, averages, data, training."""
+"""What the figures share: the registry, looks and words, drawing, averages, data, training.
+
+`run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line; run.real
+tells whether --data is given. `ax` is a matplotlib axes, `picture` a Figure. A row is a dict:
+column -> entry, a number, a pair (mean, standard error), or a text.
+"""
 import math
 import re
 import warnings
@@ -75,12 +80,14 @@ ONE_BLOCK = 2000        # rows up to which threads over blocks take longer than 
 
 
 def experiment(caption, needs=None, **settings):
-    """Decorates a function with its caption and with settings, its keywords.
+    """Decorates a function f(run, *args, **settings) with its caption and its settings.
 
-    A setting is one value, or (quick, default, full, default with --data, full with --data), where
-    the last one or two may be left out: the values without --data then hold.
-    needs: memory and time of a call at full size. It is then a cell: its value, kept in a file
-    (cells.py), must fit in JSON.
+        caption    what a call returns, or what a figure shows, in words; it becomes f's docstring
+        settings   each is one value, or a tuple (quick, default, full, default with --data, full
+                   with --data), where the last one or two may be left out: the values without
+                   --data then hold
+        needs      memory and time of a call at full size. f's calls are then cells: each value,
+                   kept in a file (cells.py), must fit in JSON
     """
     def declare(f):
         f.__doc__ = f.caption = caption
@@ -92,12 +99,16 @@ def experiment(caption, needs=None, **settings):
 
 def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the papers",
            **settings):
-    """Decorates and registers a function that returns (picture, rows, notes).
+    """Decorates and registers a function f(run, **settings) -> (picture, rows, notes).
 
-    A table has None for a picture; rows are dicts; the first note is the title. files: the data
-    files it reads with --data; at_full: those that it also reads with --full. drawn: whether it
-    draws data, or a formula alone. name: default, the function's. head: the start of the title,
-    unless the name (R_fig1, J_table2) tells which paper has it. caption, settings: see experiment.
+    A table has None for a picture; the first note is the title.
+        caption, settings   see experiment
+        files               the data files it reads with --data
+        at_full             those that it also reads with --full
+        drawn               whether it draws data, or a formula alone
+        name                the function's by default
+        head                the start of the title, unless the name (R_fig1, J_table2) tells which
+                            paper has it
     """
     def register(f):
         f.__name__ = name or f.__name__
@@ -113,12 +124,18 @@ def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the 
 
 
 def plus_minus(value, form):
-    """A pair (number, error) as text; without the error if that is NaN."""
+    """Returns a pair (number, error) as text; without the error if that is NaN.
+
+    form: how both are formatted, such as ".2f".
+    """
     return " +- ".join(format(part, form) for part in value if not math.isnan(part))
 
 
 def cell(value):
-    """Formats a table's entry: a number, (number, error) or text. NaN and None become "-"."""
+    """Returns a table's entry as text.
+
+    value: a number, a pair (number, error) or a text; NaN and None become "-".
+    """
     if isinstance(value, tuple):
         mean, _ = value
         form = ".4f" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else ".1e"
@@ -129,27 +146,33 @@ def cell(value):
 
 
 def at_most(bound, digits=3):
-    """A bound as text, rounded up to `digits` decimals."""
+    """Returns a bound, a number, as text, rounded up to `digits` decimals."""
     return f"{math.ceil(bound * 10**digits) / 10**digits:.{digits}f}"
 
 
 def panels(rows, columns, width, height, **options):
-    """A Figure that needs no window, and its axes (rows, columns). Width and height are in inches.
+    """Returns a Figure that needs no window, and the array (rows, columns) of its axes.
+
+    width, height: in inches; options: other arguments of matplotlib's subplots.
     """
     picture = Figure((width, height), layout="constrained")
     return picture, picture.subplots(rows, columns, squeeze=False, **options)
 
 
 def look(name, **more):
-    """Matplotlib keywords for a method's colour, mark and line (LOOKS), and its label (WORDS)."""
+    """Matplotlib keywords for a method's colour, mark and line (LOOKS), and its label (WORDS).
+
+    name: a key of LOOKS; more: keywords to add or to replace.
+    """
     colour, marker, line = LOOKS[name]
     return dict(color=colour, marker=marker, ls=line, ms=4, label=WORDS.get(name, name)) | more
 
 
 def col(rows, name, part=0):
-    """A column of rows as an array: numbers (part 0) or their standard errors (1).
+    """Returns a column of rows as an array: numbers (part 0) or their standard errors (1).
 
-    Its entries are numbers, pairs of numbers, or texts like '0.333 +- 0.004'.
+    name: the column's. Its entries are numbers, pairs of numbers, or texts like '0.333 +- 0.004';
+    an error that is missing becomes NaN.
     """
     found = []
     for row in rows:
@@ -160,7 +183,9 @@ def col(rows, name, part=0):
 
 
 def bars(errors):
-    """Errors (n,) with NaN replaced by 0; None if all are NaN: the legend then has no error bars.
+    """Returns errors (n,) with NaN replaced by 0, for errorbar of matplotlib.
+
+    Returns None if all are NaN: the legend then has no error bars.
     """
     return None if np.isnan(errors).all() else np.nan_to_num(errors)
 
@@ -168,8 +193,10 @@ def bars(errors):
 def curve(ax, rows, x, y, name=None, **more):
     """Draws column y of rows against column x, with bars where entries are (value, error).
 
-    x: also the numbers themselves.
-    name: the entry of LOOKS that it is drawn like; default: y. more: changes to that look.
+        x      the name of a column, or the numbers themselves
+        y      the name of a column
+        name   the entry of LOOKS that it is drawn like; default: y
+        more   changes to that look, keywords
     """
     at = col(rows, x) if isinstance(x, str) else x
     ax.errorbar(at, col(rows, y), bars(col(rows, y, 1)), capsize=2,
@@ -177,20 +204,24 @@ def curve(ax, rows, x, y, name=None, **more):
 
 
 def rings(ax, rows, x, y, name):
-    """Draws column y of rows, the paper's, against column x, as rings in the look of a method."""
+    """Draws the paper's own numbers, column y of rows against column x, as rings.
+
+    x, y: names of columns; name: the method whose look they take, a key of LOOKS.
+    """
     ax.plot(col(rows, x), col(rows, y), clip_on=False, in_layout=False,
             **look(name, ls="none", ms=8, mfc="none", label=None))
 
 
 def where(rows, **equal):
-    """The rows whose entries equal these, such as where(rows, method="SVGP")."""
+    """Returns the rows whose entries equal these, such as where(rows, method="SVGP")."""
     return [row for row in rows if equal.items() <= row.items()]
 
 
 def below(picture, ax, columns, *handles):
     """Puts a legend below a picture: the entries of ax, if not None, then the handles given.
 
-    Panels that share an axis keep its labels at the outer edges only.
+    columns: of the legend; handles: matplotlib artists with labels. Panels that share an axis keep
+    its labels at the outer edges only.
     """
     if ax:
         handles = [*ax.get_legend_handles_labels()[0], *handles]
@@ -202,7 +233,10 @@ def below(picture, ax, columns, *handles):
 
 
 def key(label, **style):
-    """A legend entry that belongs to no curve, such as a grey ring for "the paper's"."""
+    """Returns a legend entry that belongs to no curve, such as a grey ring for "the paper's".
+
+    label: its text; style: keywords of matplotlib's Line2D.
+    """
     return matplotlib.lines.Line2D([], [], label=label, **style)
 
 
@@ -210,14 +244,20 @@ RING = key("the paper's", color="0.3", marker="o", ls="none", ms=8, mfc="none")
 
 
 def band(ax, x, low, high, colour, alpha, label=None):
-    """Shades the region between two curves, low and high, over x."""
+    """Shades the region between two curves, low and high (n,), over x (n,) or (n, 1).
+
+    alpha: opacity, 0 to 1; label: for the legend.
+    """
     ax.fill_between(np.ravel(x), low, high, color=colour, alpha=alpha, lw=0, label=label)
 
 
 def draw_gp(ax, grid, mean, var, colour, label, filled=True):
     """Draws a GP's mean and mean +- 2 standard deviations on a grid.
 
-    filled: True for a band; False for dotted lines, to go with another GP's band.
+        grid        (n, 1), the inputs; mean, var (n,) there
+        colour      of matplotlib
+        label       what the legend calls the GP
+        filled      True for a band; False for dotted lines, to go with another GP's band
     """
     low, high = mean - 2 * np.sqrt(var), mean + 2 * np.sqrt(var)
     spread = f"$\\pm$ 2 sd: {label}"
@@ -231,13 +271,16 @@ def draw_gp(ax, grid, mean, var, colour, label, filled=True):
 
 
 def draw_inducing(ax, Z, label, marker="|", height=0.04, **style):
-    """Draws a mark for each inducing input in Z, at a height from 0 (the panel's bottom) to 1."""
+    """Draws a mark for each inducing input in Z, (M,) or (M, 1).
+
+    height: from 0, the panel's bottom, to 1; label: for the legend; marker, style: of matplotlib.
+    """
     style = dict(color=BLACK, ms=7, label=label, transform=ax.get_xaxis_transform()) | style
     ax.plot(Z, np.full(len(Z), height), marker, **style)
 
 
 def mean_se(values):
-    """The mean and standard error of each column, as a list of pairs.
+    """Returns the mean and standard error of each column, as a list of pairs.
 
     values: (runs, columns); of a single run the errors are NaN.
     """
@@ -249,9 +292,10 @@ def mean_se(values):
 
 
 def average(found):
-    """Averages dicts with the same keys. Returns a dict of pairs (mean, standard error).
+    """Averages the list `found` of dicts with the same keys: returns a dict.
 
-    Entries that are whole numbers give their rounded mean alone.
+    Its entries are pairs (mean, standard error). Entries that are whole numbers give their rounded
+    mean alone.
     """
     means = dict(zip(found[0], mean_se([list(one.values()) for one in found])))
     for name, first in found[0].items():
@@ -261,17 +305,17 @@ def average(found):
 
 
 def standard(table):
-    """Scales a table's columns to mean 0 and deviation 1, over test rows too, as in R.
+    """Returns a table (n, columns) or column (n,), scaled to mean 0 and deviation 1 over all rows.
 
-    Constant columns become 0.
+    These include the test rows, as in R. Constant columns become 0.
     """
     return (table - table.mean(0)) / np.where(table.std(0) > 0, table.std(0), 1.0)
 
 
 def train_test(n, i, share=0.2):
-    """The numbers of the training rows and of the test rows in split i of R's authors' code.
+    """Returns the numbers of the training and of the test rows in split i of R's authors' code.
 
-    share: the part of the n rows that tests.
+    n: the number of rows; share: the part of them that tests.
     """
     order = np.random.RandomState(i).permutation(n)
     k = math.ceil(share * n)
@@ -279,9 +323,10 @@ def train_test(n, i, share=0.2):
 
 
 def line(run, file, generate):
-    """x (N, 1), y (N,) of a data set with one input, in their own units.
+    """Returns x (N, 1), y (N,) of a data set with one input, in their own units.
 
-    file: the real data; generate: called with a random generator if these are not used.
+    file: the name of the real data's file; generate: called with a random generator, it returns x,
+    y if the data are not real.
     """
     if not run.real:
         return generate(run.rng)
@@ -289,10 +334,11 @@ def line(run, file, generate):
 
 
 def data_set(run, name, generate, *key):
-    """X (N, d), y (N,) of a data set, standardised over all rows.
+    """Returns X (N, d), y (N,) of a data set; real ones are standardised over all rows.
 
-    name: the data file's, or its beginning; of sarcos the first torque is the target.
-    generate: called with a random generator, seeded by key, unless the data are real.
+        name       the data file's, or its beginning; of sarcos the first torque is the target
+        generate   a function of a random generator that returns X, y if the data are not real
+        key        names of any kind that seed this generator, with run's seed
     """
     if not run.real:
         return generate(run.seeded(*key))
@@ -304,11 +350,13 @@ def data_set(run, name, generate, *key):
 
 
 def train(run, label, X, y, method, *args, **options):
-    """Trains a GP of R and returns its Fit. Arguments as in pacgp_ref.fit; prints progress.
+    """Trains a GP of R (pacgp_ref.py) and returns its Fit; prints progress.
 
-    label: how progress begins. With option `share` that share of the rows trains the prior
-    (prior_from_part); above R.SMALL rows multistart_fit searches, else R's `fit`. Their warnings
-    are not shown.
+        label     how progress begins
+        X, y      (N, d), (N,)
+        method    and other arguments as in pacgp_ref.fit
+    With an option `share` that share of the rows trains the prior (prior_from_part); above R.SMALL
+    rows multistart_fit searches, else R's `fit`. Their warnings are not shown.
     """
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
     fit = R.fit

@@ -1,4 +1,8 @@
-"""Figures that are in none of the papers; `python figures.py NAME` makes one."""
+"""Figures that are in none of the papers; `python figures.py NAME` makes one.
+
+`run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line. R, J and
+L are pacgp_ref.py, predictive.py and online.py. rng is a NumPy generator; a row is a dict.
+"""
 import inspect
 import math
 import re
@@ -97,7 +101,9 @@ def million(run, Ns):
 
 
 def ripples(rng, N):
-    """X (N, 2) on [-2, 2]^2, y (N,): two waves' product (standard deviation 0.8) and noise (0.12).
+    """X (N, 2) on [-2, 2]^2, y (N,): a product of two waves, and noise.
+
+    Their standard deviations are 0.8 and 0.12.
     """
     X = rng.uniform(-2, 2, (N, 2))
     f = 1.6 * np.sin(1.5 * X[:, 0]) * np.cos(1.5 * X[:, 1])
@@ -110,7 +116,7 @@ SHOWN = ("draw", "mean")       # of the certificates, which share delta
 def two_risks(mean, var, y, eps):
     """The risks on fresh rows y (n,) of a function drawn from the GP and of its mean, as a dict.
 
-    mean, var: (n,), the GP's predictions.
+    mean, var: (n,), the GP's predictions; eps: a row is a miss if the prediction is off by more.
     """
     return {"draw, true risk": R.gibbs_risk(y, mean, var, eps),
             "mean, true risk": np.mean(np.abs(mean - y) > eps)}
@@ -195,7 +201,9 @@ def certificates(run, Ns, tables, longest):
 
 
 def scales_of(raw):
-    """Parameters p from raw ones, whose softplus is a lengthscale or variance, as in GPyTorch.
+    """Returns parameters p from raw ones, and their derivatives w.r.t. these.
+
+    The softplus of a raw parameter is a lengthscale or a variance, as in GPyTorch.
 
     raw: a dict like predictive.Fit's params. Its ln_theta and ln_noise hold the raw values; the
     variance of the noise is softplus(raw) + 1e-4.
@@ -212,7 +220,10 @@ def scales_of(raw):
 
 
 def with_jitter(X1, X2, ln_theta, by_differences=False):
-    """J's Matern-5/2 kernel with GPyTorch's jitter of 2020, 1e-3 on the diagonal of K_MM."""
+    """J's Matern-5/2 kernel with GPyTorch's jitter of 2020, 1e-3 on the diagonal of K_MM.
+
+    Arguments and what is returned as in matern52 of predictive.py. K_MM is known by X1 being X2.
+    """
     K, back = J.matern52(X1, X2, ln_theta, by_differences)
     return (K + 1e-3 * np.eye(len(K)) if X1 is X2 else K), back
 
@@ -277,9 +288,9 @@ $+\sigma_n^2\mathrm{tr}\,K_y^{-1}+a^{\top}y-\sigma_n^2a^{\top}a\,]$"""
 
 
 def printed_kl(X, y, p):
-    """KL(Q||P) of R (8) as printed, by a dense inverse.
+    """KL(Q||P) of R (8) as printed, by a dense inverse, with the SE kernel.
 
-    X (N, d), y (N,); p = (ln_theta, ln_noise).
+    X (N, d), y (N,); p (T+1,): ln_theta, then ln_noise.
     """
     K_NN, _ = R.se_kernel(X, X, p[:-1])
     K_y = K_NN + math.exp(p[-1]) * np.eye(len(y))
@@ -301,12 +312,15 @@ def off_print(run, N):
 
 
 def in_powers(x):
-    """The smallest power of ten that is at least x, as text."""
+    """Returns as text the smallest power of ten, from 1e-16 on, that is at least x."""
     return f"{10.0 ** math.ceil(math.log10(max(x, 1e-16))):.0e}"
 
 
 def wave(rng, N):
-    """X (N, 1), y (N,): a decaying sine and noise of deviation 0.2, rounded to four decimals."""
+    """X (N, 1) on [0, 10], y (N,): a decaying sine and noise, rounded to four decimals.
+
+    The noise has standard deviation 0.2.
+    """
     x = rng.uniform(0, 10, N)
     y = np.sin(x) * np.exp(-x / 10) + 0.2 * rng.standard_normal(N)
     return np.round(x[:, None], 4), np.round(y, 4)
@@ -332,7 +346,8 @@ def certified_wave(run, N, eps, delta, n_new):
 def code_lines(f, first, last):
     """Returns part of a function's source as text, with line numbers, without comments.
 
-    It goes from the first line that begins with `first` to the next that begins with `last`.
+    f: the function. The part goes from the first line that begins with `first` to the next that
+    begins with `last`, both regular expressions.
     """
     lines, number = inspect.getsourcelines(f)
     text = "".join(f"{number + i} {line}" for i, line in enumerate(lines))

@@ -1,14 +1,19 @@
-"""Trains a GP on a table of independent rows and certifies it; Reeb et al. 2018, and beyond/."""
+"""Trains a GP on a table of independent rows and certifies it; Reeb et al. 2018, and beyond/.
+
+`facts` are the entries of CertifiedGP.facts_: parameters, claims and how the GP was trained; in
+functions that make text they are attributes of a namespace. `asked` holds the parameters of a
+CertifiedGP as attributes. A claim is what is certified for one eps, a dict with the keys CLAIM.
+"""
 import math
 import warnings
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 
-from pacgp_ref import (FAMILIES, METHODS, SMALL, TINY, VAR_FLOOR, FitWarning, bayes_risk_bound,
-                       gibbs_risk, kl_inv, predict)
+from pacgp_ref import FAMILIES, METHODS, SMALL, FitWarning, bayes_risk_bound, kl_inv, predict
 from beyond.certificates import (check_groups, covering_score, delta_each, draw_part, held_out,
                                  interval_scores, prior_from_part)
 from beyond.rounding import strict
@@ -50,7 +55,7 @@ class CertifiedGP(Model):
     relative: bool = option(False, "eps is a fraction of the target's size: 0.2 is 20 %%")
     certificate: str = option(
         "held-out", "by half of the rows, held out (held-out); by a prior that half of them trains "
-                    "(prior); by one before all rows (paper)", choices=list(METHODS_OF))
+                    "(prior); by one before all rows (paper)", choices=METHODS_OF.keys)
     gibbs: bool = option(False, "held-out: certify functions sampled from the GP, too")
     delta: float = option(0.01, "probability that one of what is certified fails (0.01)", most=1)
     inducing: int = option(None, "inducing inputs; default: 100 above 1000 rows, else the full GP")
@@ -63,21 +68,26 @@ class CertifiedGP(Model):
     def fit(self, X, y, groups=None, train=None, over=map, show=None):
         """Trains and certifies the GP; returns this model.
 
-        X (N, d), y (N,): a table whose rows, or groups, are drawn independently
-        groups (N,): labels, equal in rows that belong together; only if `certificate` is held-out
-        train (N,): booleans, True for rows that train and set the scale, in place of a random half;
-            the others certify, and must have had no part in any choice, that of the split included
-        over: map, or a pool's equivalent
-        show: called with (evaluations, objective); returns true to end the training
+            X, y     (N, d), (N,): a table whose rows, or groups, are drawn independently
+            groups   (N,): labels, equal in rows that belong together; only if `certificate` is
+                     held-out
+            train    (N,): booleans, True for rows that train and set the scale, in place of a
+                     random half; the others certify, and must have had no part in any choice,
+                     that of the split included
+            over     map, or a pool's equivalent
+            show     called with (evaluations, objective); returns true to end the training
+        ValueError for bad input.
         """
         asked, X, y = self.remember(X, y)
-        asked = SimpleNamespace(**asked)
         needs_held_out = groups is not None or asked.coverage or asked.gibbs
         if needs_held_out and asked.certificate != "held-out":
             raise ValueError("groups, coverage and gibbs are for the certificate held-out")
-        if train is not None and asked.certificate == "paper":
+        paper = asked.certificate == "paper"
+        if train is not None and paper:
             raise ValueError("train is for the certificates held-out and prior")
-        scales, trains, certifies = three_sets(X, y, groups, asked, train)
+        scales = first_part(X, y, groups, asked, train)
+        certifies = np.setdiff1d(np.arange(len(y)), scales)
+        trains = certifies if paper else scales
         self.levels_ = levels_of(X[scales], self.category_columns())
         table = X, y
         X = indicators(X, self.levels_)
@@ -91,12 +101,12 @@ class CertifiedGP(Model):
             eps=goals[0][1], delta=asked.delta, loss="band" if asked.relative else "01",
             n_eps=len(goals), over=over, kernel=kernel_named(asked.kernel), seed=asked.seed,
             callback=show)
-        settings |= size_of(asked, len(y) - len(scales) * (asked.certificate == "paper"), trains)
+        settings |= size_of(asked, len(y) - len(scales) * paper, len(trains))
         targets = y[trains]
         if asked.certificate == "prior":
             certified = prior_from_part(X, y, rows=trains, **settings)
         else:
-            if asked.certificate == "paper":
+            if paper:
                 gp = paper_fit(X[trains], targets, **settings)
             else:
                 gp, targets = trained_part(X[trains], targets, **settings)
@@ -107,21 +117,20 @@ class CertifiedGP(Model):
             goals = []
         share = delta_each(asked.delta, goals * (1 + asked.gibbs)
                            + ["interval"] * (asked.coverage is not None))
-        seen = dict(X=X[certifies], y=y[certifies], over=over, groups=groups,
+        grouped = groups is not None
+        labels = check_groups(groups, y)[certifies] if grouped else None
+        seen = dict(X=X[certifies], y=y[certifies], over=over, groups=labels,
                     offset=abs(scale.middle) / scale.unit)
-        if groups is not None:
-            seen["groups"] = np.asarray(groups)[certifies]
         guess = np.mean(y[trains])
         facts = vars(asked) | dict(
             given=asked.eps is not None, unit=scale.unit, scale_rows=len(scales), share=share,
-            N=len(certifies if groups is None else np.unique(seen["groups"])),
-            grouped=groups is not None, split="drawn" if train is None else "given",
-            trained=len(trains) * (asked.certificate != "paper"))
+            N=len(np.unique(labels) if grouped else certifies), grouped=grouped,
+            split="drawn" if train is None else "given", trained=len(trains) * (not paper))
         facts |= gp_facts(fit) | dependence(*table, y[certifies] - predict(fit, seen["X"])[0])
         claims = [claim(fit, eps, eps_s, guess, facts, seen) for eps, eps_s in goals]
         facts |= dict.fromkeys(INTERVAL + CLAIM) | dict(*claims[:1], claims=claims)
         if asked.coverage:
-            facts |= interval_unit(fit, X[trains], targets, y[trains], asked.coverage, share)
+            facts |= interval_unit(fit, X[trains], targets, y[trains], facts)
             facts |= interval_facts(fit, facts, seen)
             if math.isinf(facts["factor"]):
                 warnings.warn(interval_text("", SimpleNamespace(**facts)), FitWarning, stacklevel=2)
@@ -148,45 +157,48 @@ class CertifiedGP(Model):
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
         mean, var = predict(self.fit_, X)
         facts = SimpleNamespace(**self.facts_)
-        if facts.coverage:
-            half = half_width(var, self.facts_)
+        half = half_width(var, self.facts_) if facts.coverage else facts.eps
         mean, var = in_table(mean, var, self.scale_)
-        if facts.coverage:
-            ends = mean - half, mean + half
-        elif not facts.relative:
-            ends = mean - facts.eps, mean + facts.eps
-        elif facts.eps < 1:
-            ends = np.sort([mean / (1 + facts.eps), mean / (1 - facts.eps)], axis=0)
-        else:
+        ends = mean - half, mean + half
+        if facts.relative and not facts.coverage:
             ends = np.full((2, len(mean)), [[-np.inf], [np.inf]])
+            if facts.eps < 1:
+                ends = np.sort([mean / (1 + facts.eps), mean / (1 - facts.eps)], axis=0)
         return mean, np.sqrt(var), *ends
 
     def text(self):
-        """Returns the certificate as text: the answer, a table, the conditions."""
-        return certificate_text(self.names_, self.rows_, self.dropped_, self.facts_)
+        """Returns the certificate as text: the answer, a table, the conditions.
+
+        Bounds and tolerances are rounded up, the confidence down.
+        """
+        facts = SimpleNamespace(**self.facts_)
+        name = self.names_[-1] + " of complete rows" * (self.dropped_ > 0)
+        said = []
+        if facts.coverage:
+            said.append(interval_text(name, facts))
+        if facts.claims:
+            said.append(claim_text(name, facts))
+        answer = [f"With {confidence_percent(facts.delta)} % confidence {', and '.join(said)}.",
+                  *dependence_text(self.facts_, self.names_, self.rows_)]
+        return paragraphs(" ".join(answer), claim_lines(facts), conditions(facts))
 
 
-def three_sets(X, y, groups, asked, train=None):
-    """Returns the indices of the rows that set the scale, those that train, and those that certify.
+def first_part(X, y, groups, asked, train):
+    """Returns the indices of the rows that set the scale and, except with `paper`, train.
 
-    asked: the parameters of a CertifiedGP; train: as in fit. ValueError unless each part has two
-    rows, and no group is divided.
+    The others certify; with `paper` they train as well.
+        X, y     (N, d), (N,): all rows
+        groups   (N,): labels, or None
+        asked    its certificate and seed are used
+        train    as in CertifiedGP.fit
+    ValueError unless each part has two rows, and no group is divided.
     """
     if len(y) < 4:
         raise ValueError(f"n_samples = {len(y)} rows are too few: at least 4")
     if asked.certificate == "paper":
-        first = tenth(X, y, asked.seed)
-        others = np.setdiff1d(np.arange(len(y)), first)
-        return first, others, others
+        return tenth(X, y, asked.seed)
     if train is None:
-        first = draw_part(X, y, 0.5, asked.seed, groups)
-    else:
-        first = given_part(train, y, groups)
-    return first, first, np.setdiff1d(np.arange(len(y)), first)
-
-
-def given_part(train, y, groups):
-    """Returns the indices of the rows where `train` (N,) is True; errors as in three_sets."""
+        return draw_part(X, y, 0.5, asked.seed, groups)
     train = np.asarray(train)
     if train.dtype != bool or train.shape != y.shape or not 2 <= np.sum(train) <= len(y) - 2:
         raise ValueError("train must be True or False for each row, and leave two rows in each "
@@ -198,13 +210,13 @@ def given_part(train, y, groups):
     return np.flatnonzero(train)
 
 
-def size_of(asked, N, trains):
-    """Returns method, M and evaluations for training on a table of N rows, a dict.
+def size_of(asked, N, n):
+    """Returns a dict of method, M, max_evals, last_evals, to train on n rows of a table of N.
 
-    trains: indices of the rows that train.
+    asked: its certificate, inducing and evals are used; where one of the last two is None, N and n
+    set it. M, the number of inducing inputs, is at most n.
     """
     many_rows = asked.inducing is not None or N > 1000
-    n = len(trains)
     M = min(asked.inducing or 100, n)
     columns = M if many_rows else n / 2
     fewer = int(np.clip(5e10 / (min(n, SMALL) * columns**2), 30, 400))
@@ -217,16 +229,20 @@ def size_of(asked, N, trains):
 def claim(fit, eps, eps_s, guess, facts, seen):
     """Certifies how often `fit` misses by more than eps; returns a dict with the keys CLAIM.
 
-    eps_s: eps in scaled units; guess: a constant to compare with; facts: certificate, share (of
-    delta), gibbs; seen: the rows that certify, as keywords of held_out.
+        fit     the Fit that was trained
+        eps     in the target's unit, or a fraction of the target
+        eps_s   eps in scaled units
+        guess   a constant to compare with, in scaled units
+        facts   a dict of certificate, share (of delta), gibbs
+        seen    the rows that certify, as keywords of held_out
     """
     fit = fit._replace(eps=eps_s)
     held = held_out(fit, delta=facts["share"], **seen)
     y = seen["y"]
-    nothing = max(VAR_FLOOR**2 * np.mean(y**2), TINY)    # a variance so small
+    size = np.abs(y) if fit.loss == "band" else 1.0
     found = dict.fromkeys(CLAIM) | dict(
         eps=eps, deviations=eps_s, mean_bound=held.mean_bound, mean_risk=held.mean_risk,
-        guessing=gibbs_risk(y, 0 * y + guess, 0 * y + nothing, eps_s, fit.loss))
+        guessing=float(np.mean(np.abs(y - guess) > eps_s * size)))
     if facts["certificate"] == "held-out":
         return found | (dict(bound=held.bound, risk=held.risk) if facts["gibbs"] else {})
     bound = kl_inv(held.risk, (fit.KL + fit.penalty + fit.ln_confidence) / fit.N)
@@ -241,7 +257,8 @@ def interval_facts(fit, facts, seen):
         factor      their half-width, in the unit that interval_unit chose
         half_width  their mean half-width over the rows that certify, in the target's unit
         needs       how many rows (or groups) must certify for the intervals to be finite
-    facts: a dict with coverage, share (of delta), by_sd, least, noise, unit; seen: as in claim.
+    fit: the Fit that was trained; facts: a dict with coverage, share (of delta), by_sd, least,
+    noise, unit; seen: as in claim.
     """
     coverage, share = facts["coverage"], facts["share"]
     scores = interval_scores(fit, by_deviation=facts["by_sd"], least=facts["least"], **seen)
@@ -252,7 +269,9 @@ def interval_facts(fit, facts, seen):
 
 
 def half_width(var, facts):
-    """Returns the half-widths (n,) of intervals in the target's unit; var (n,): that of f, scaled.
+    """Returns the half-widths (n,) of intervals, in the target's unit.
+
+    var (n,): variance of f, in scaled units; facts: a dict with factor, unit, by_sd, least, noise.
     """
     unit = np.ones(len(var))
     if facts["by_sd"]:
@@ -260,7 +279,7 @@ def half_width(var, facts):
     return facts["factor"] * facts["unit"] * unit
 
 
-def interval_unit(fit, X, trained, y, coverage, delta):
+def interval_unit(fit, X, trained, y, facts):
     """Chooses the unit in which intervals are measured, from rows that trained; returns a dict.
 
         by_sd   True if it is the predicted deviation of y, noise included, False if it is the
@@ -269,54 +288,38 @@ def interval_unit(fit, X, trained, y, coverage, delta):
                 hardly wider than constant ones, and at most about twice as wide: the mean of
                 max(sd, mean sd) is at most 2 mean sd
 
-    X (n, d), y (n,): these rows; trained (n,): the targets that the GP was trained on. A full GP
-    predicts each row from the others; a sparse one leaves none out.
+    fit: the Fit; X (n, d), y (n,): these rows; trained (n,): the targets that the GP was trained
+    on; facts: a dict with coverage, share (of delta), noise, M. A full GP predicts each row from
+    the others; a sparse one leaves none out.
     """
     mean, var = predict(fit, X)
-    sd = np.sqrt(var + math.exp(fit.ln_noise))
-    family, _ = METHODS[fit.method]
-    if not FAMILIES[family].inducing:
+    sd = np.sqrt(var + facts["noise"])
+    if not facts["M"]:
         mean, sd = left_out(fit, trained)
     off = np.abs(y - mean)
     least = float(np.mean(sd))
     sd = np.maximum(sd, least)
-    by_sd = covering_score(off / sd, coverage, delta) * np.mean(sd)
-    return dict(by_sd=bool(by_sd < covering_score(off, coverage, delta)), least=least)
+    factor = partial(covering_score, coverage=facts["coverage"], delta=facts["share"])
+    return dict(by_sd=bool(factor(off / sd) * np.mean(sd) < factor(off)), least=least)
 
 
 def gp_facts(fit):
     """Returns a dict that says how a Fit was trained, with its parameters."""
     family, _ = METHODS[fit.method]
-    d = fit.Z.shape[1]
     return dict(
         noise=math.exp(fit.ln_noise), signal=math.exp(fit.ln_theta[-1]),
-        lengthscales=np.exp(fit.ln_theta[:d][:len(fit.ln_theta) - 1] / 2).tolist(),
+        lengthscales=np.exp(fit.ln_theta[:-1][:fit.Z.shape[1]] / 2).tolist(),
         method=fit.method, kernel=kernel_name(fit.kernel),
         M=len(fit.Z) if FAMILIES[family].inducing else None, ended=fit.optimum.message)
 
 
 # --- the text ------------------------------------------------------------------------------------
 
-def certificate_text(names, rows, dropped, facts):
-    """Returns the facts_ of a CertifiedGP as text.
-
-    rows, dropped: how many are complete, and incomplete. Bounds and tolerances are rounded up, the
-    confidence down.
-    """
-    name = names[-1] + " of complete rows" * (dropped > 0)
-    facts = SimpleNamespace(**facts)
-    said = []
-    if facts.coverage:
-        said.append(interval_text(name, facts))
-    if facts.claims:
-        said.append(claim_text(name, facts))
-    answer = [f"With {confidence_percent(facts.delta)} % confidence {', and '.join(said)}.",
-              *dependence_text(vars(facts), names, rows)]
-    return paragraphs(" ".join(answer), [*claim_lines(facts)], [*conditions(facts)])
-
-
 def interval_text(name, facts):
-    """Returns a clause that says what the intervals hold; name: of the target."""
+    """Returns a clause that says what the intervals hold.
+
+    name: of the target; facts: as attributes.
+    """
     share = f"{(100 * Decimal(repr(facts.coverage))).normalize():f} %"
     if math.isinf(facts.factor):
         return (f"nothing is said of intervals that hold {share}: that needs {facts.needs} "
@@ -332,6 +335,8 @@ def interval_text(name, facts):
 
 def claim_text(name, facts):
     """Returns a clause on what a miss is, and its bound; with several eps it refers to the table.
+
+    name: of the target; facts: as attributes.
     """
     if len(facts.claims) > 1:
         return (f"the predicted {name} misses by more than eps with probability at most the bound, "
@@ -352,7 +357,10 @@ def claim_text(name, facts):
 
 
 def claim_lines(facts):
-    """Yields the lines of the table: its head, then one per eps."""
+    """Yields the lines of the table of claims: its head, then one per eps.
+
+    facts: as attributes.
+    """
     heads = [one for one in COLUMNS if getattr(facts, one) is not None]
     if heads:
         yield f"{'eps':>12}" + "".join(f"{COLUMNS[one]:>10}" for one in heads)
@@ -363,7 +371,10 @@ def claim_lines(facts):
 
 
 def conditions(facts):
-    """Yields sentences on what the certificate assumes and how the GP was trained."""
+    """Yields sentences on what the certificate assumes and how the GP was trained.
+
+    facts: as attributes.
+    """
     rows = "groups of rows" if facts.grouped else "rows"
     others = f", {facts.trained} other rows trained" * (facts.trained > 0)
     yield (f"{facts.N} {rows} certify{others}. They and new ones must be drawn independently from "

@@ -1,4 +1,9 @@
-"""The program: trains a model on a table, prints its certificate or scores, and predicts."""
+"""The program: trains a model on a table, prints its certificate or scores, and predicts.
+
+`args` are the options, parsed: a Namespace with an attribute per option, None for one that is not
+given. `model` is a CertifiedGP, a PredictiveGP or a StreamGP. `names` are those of a table's
+columns.
+"""
 import argparse
 import contextlib
 import csv
@@ -21,9 +26,9 @@ from beyond.blocks import threads
 from own_data.certify import CertifiedGP
 from own_data.copying import copied
 from own_data.follow import StreamGP
-from own_data.models import few, listed, many, write_file
+from own_data.models import columns, few, listed, many, write_file
 from own_data.score import PredictiveGP
-from own_data.tables import PIPE, Refused, chosen, columns, lines_of, read_rows, read_table
+from own_data.tables import CLOCK, PIPE, Refused, chosen, lines_of, read_rows, read_table
 
 KINDS = {                      # verb -> model, and what it is for
     "certify": (CertifiedGP, "a GP that states at most how often it misses by more than eps "
@@ -33,11 +38,12 @@ KINDS = {                      # verb -> model, and what it is for
     "follow": (StreamGP, "a GP of a stream, certified at every row (Liu et al. 2022)")}
 SHARED = {                     # option of all verbs but copy -> keywords of add_argument
     "target": dict(help="name or number (from 0) of the target's column; default: the last"),
-    "inputs": dict(help="A,B: names or numbers of the input columns; default: all others"),
-    "drop": dict(help="A,B: columns that are not used; they may hold anything"),
+    "inputs": dict(help="A,B: names or numbers of the input columns; default: all others",
+                   type=listed),
+    "drop": dict(help="A,B: columns that are not used; they may hold anything", type=listed),
     "decimal": dict(help="decimal mark of the numbers (.)", choices=[".", ","]),
     "na": dict(help="A,B: cells that are missing, beside empty ones, NA, N/A, NaN, None, null; "
-                    "COLUMN=A: in that column alone"),
+                    "COLUMN=A: in that column alone", type=listed),
     "skip": dict(help="lines above the table, comments apart (0)", type=int),
     "predict": dict(help="a table with the same input columns: predictions of its rows, as CSV"),
     "out": dict(help="where --predict writes (-, standard output); of a stream: a line for each "
@@ -47,7 +53,6 @@ SHARED = {                     # option of all verbs but copy -> keywords of add
     "plot": dict(help="draw the result (needs matplotlib)")}
 WRITTEN = ("out", "save", "plot")
 BESIDE_MODEL = ("verb", "model", "predict", "out", "json")
-CLOCK = "the row number"       # the input of a stream of one column
 STREAMED = "row,mean,sd,lower,upper,y,loss,bound\n"
 
 
@@ -60,7 +65,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(text):
-    """Returns a value of --eps as a float, or as the text it is: the last may be the table's path.
+    """Returns a value of --eps, a text, as a float if it is one, or else as it is.
+
+    The last value may be the table's path.
     """
     try:
         return float(text)
@@ -69,7 +76,7 @@ def number(text):
 
 
 def parser():
-    """Builds the parser: a verb's options are its model's parameters and SHARED; copy takes names.
+    """Returns the parser: a verb's options are its model's parameters and SHARED; copy takes names.
 
     An option that is not given is None.
     """
@@ -81,12 +88,15 @@ def parser():
         add = verbs.add_parser(verb, help=about, description=about).add_argument
         add("table", help="text table, .gz allowed, - is standard input", nargs="?")
         for one in fields(kind):
-            rule = {name: listed(one.metadata[name]) for name in ("nargs", "choices")
-                    if name in one.metadata}
-            kept = dict(type=number if "nargs" in rule else one.type, **rule)
+            rule = one.metadata
+            how = dict(type=one.type)
+            if "nargs" in rule:
+                how = dict(type=listed if one.type is str else number, nargs=rule["nargs"])
+            if "choices" in rule:
+                how["choices"] = rule["choices"]()
             if one.type is bool:
-                kept = dict(action="store_true", default=None)
-            add(f"--{one.name}", help=one.metadata["help"], **kept)
+                how = dict(action="store_true", default=None)
+            add(f"--{one.name}", help=rule["help"], **how)
         for option, keywords in SHARED.items():
             add(f"--{option}", **keywords)
         if kind is CertifiedGP:
@@ -99,7 +109,10 @@ def parser():
 
 
 def show(step, value):
-    """Prints a line of progress, if stderr is a terminal."""
+    """Prints a line of progress, if stderr is a terminal.
+
+    step: number of steps so far; value: the objective.
+    """
     if sys.stderr.isatty():
         print(f"\r{step} steps, objective {value:.5g}{'':20}\r", end="", file=sys.stderr)
 
@@ -117,7 +130,7 @@ def check_options(args):
         args.table = several.pop()
     given = {name: value for name, value in vars(args).items() if value is not None}
     for name, value in given.items():
-        if value == "":
+        if value in ("", []):
             raise ValueError(f"{name} is an empty text")
     streams = args.verb == "follow"
     known = [*BESIDE_MODEL, *["decimal", "na", "skip"] * (args.predict is not None)]
@@ -133,25 +146,33 @@ def check_options(args):
 
 
 def check_files(args):
-    """Raises, before anything is computed, if a file cannot be written, or is named twice."""
+    """Checks, before anything is computed, the files that the options name.
+
+    OSError if one cannot be written; ValueError if one is named twice, or --save is no file.
+    """
     paths = {name: getattr(args, name) for name in (*WRITTEN, "table", "predict", "model")}
     if args.out == "-":
-        del paths["out"]
-    paths = {name: path for name, path in paths.items() if path is not None}
-    for name in WRITTEN:
-        if name in paths:
-            write_file(paths[name])
+        paths["out"] = None
+    paths = {name: path for name, path in paths.items() if path}
+    for name in filter(paths.get, WRITTEN):
+        write_file(paths[name])
     for (one, a), (other, b) in itertools.combinations(paths.items(), 2):
-        if same_file(a, b) and (one in WRITTEN or a == b == "-"):
+        if identity(a) == identity(b) and (one in WRITTEN or a == b == "-"):
             raise ValueError(f"{one} and {other} are one file, {b}")
     if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
         raise ValueError(f"--save {args.save}: it is no file, and would be replaced by one")
 
 
-def same_file(a, b):
-    """Whether two paths are one file; the path "-" stands for that on standard input."""
-    a, b = (0 if path == "-" else os.path.realpath(path) for path in (a, b))
-    return a == b or os.path.isfile(a) and os.path.isfile(b) and os.path.samefile(a, b)
+def identity(path):
+    """Returns a value that is equal for two paths of one file.
+
+    The path "-" stands for the file on standard input.
+    """
+    try:
+        found = os.stat(0 if path == "-" else path)
+        return found.st_dev, found.st_ino
+    except OSError:
+        return os.path.realpath(path)
 
 
 def new_figure(path):
@@ -180,20 +201,22 @@ def new_figure(path):
 def new_rows(args, names, texts, seen=0):
     """Reads the table of --predict; returns its inputs X (n, d), NaN where a cell is missing.
 
-    names: of the inputs, which find their columns; texts: of those that are categories; seen: how
-    many rows came before, needed if the only input is the row number.
+        names   of the inputs, which find their columns
+        texts   names of those that are categories
+        seen    how many rows came before, needed if the only input is the row number
+    ValueError if a column is not there.
     """
-    names = [name for name in names if name != CLOCK]
+    ours = [name for name in names if name != CLOCK]
 
     def choose(there, unused):
-        missing = [name for name in names if name not in there]
+        missing = [name for name in ours if name not in there]
         if missing:
             raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
-        return [there.index(name) for name in names]
-    how = reading(args) | dict(choose=choose, keep_gaps=True, target=False, wanted=names,
+        return [there.index(name) for name in ours]
+    how = reading(args) | dict(choose=choose, target=False, wanted=ours, first=seen,
                                categories=lambda there: map(there.index, texts))
-    X = read_table(*lines_for(args, args.predict), **how).values
-    return X if names else seen + np.arange(len(X), dtype=float)[:, None]
+    _, *rows = read_rows(*lines_for(args, args.predict), **how)
+    return np.reshape(rows, (len(rows), len(names)))
 
 
 def rows_for(model, args):
@@ -203,7 +226,9 @@ def rows_for(model, args):
 
 
 def predictions(model, X):
-    """Returns predictions at X (n, d): a dict of lists mean, sd, lower, upper; NaN where X has NaN.
+    """Returns predictions at X (n, d): a dict of lists mean, sd, lower, upper.
+
+    They are NaN where X has NaN. model: a trained one.
     """
     complete = ~np.isnan(X).any(1)
     values = np.full((4, len(X)), np.nan)
@@ -212,9 +237,17 @@ def predictions(model, X):
     return dict(zip(("mean", "sd", "lower", "upper"), values.tolist()))
 
 
+def csv_line(values):
+    """Returns a list of numbers or names as a line of CSV."""
+    return ",".join(map(str, values)) + "\n"
+
+
 def write_predictions(found, path):
-    """Writes a dict of lists as CSV to path, or to standard output if there is none."""
-    text = "".join(",".join(map(str, row)) + "\n" for row in [found, *zip(*found.values())])
+    """Writes predictions as CSV to the file at path, or to standard output if path is None.
+
+    found: a dict, name of a column -> list of its numbers.
+    """
+    text = "".join(map(csv_line, [found, *zip(*found.values())]))
     if path:
         write_file(path, text.encode())
     else:
@@ -253,102 +286,92 @@ def lines_for(args, path):
 
 
 def reading(args):
-    """Converts the options to keyword arguments of read_rows; returns a dict."""
+    """Returns the options as a dict: the keyword arguments of read_rows."""
     choose = partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
                      group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
-    categories = partial(columns, option="categories", text=args.categories)
+    categories = partial(columns, option="--categories", asked=args.categories)
     return dict(choose=choose, categories=categories, decimal=args.decimal or ".", na=args.na,
                 skip=check_count("skip", args.skip or 0, 0), mended=getattr(args, "mended", ()))
 
 
 def read_all(args):
-    """Reads the table and that of --predict; returns table, names, texts, X_new, values, more.
+    """Reads the table and that of --predict; returns table, more, X_new.
 
-        table    the Table
-        names    of its columns, without the groups
-        texts    indices in `names` of those that are categories
-        X_new    (n, d) of --predict, or None
-        values   (N, d+1), without the groups
-        more     keywords of fit: the groups, if any
+        table   a Table without the groups
+        more    keywords of fit, a dict: the groups, if any
+        X_new   (n, d) of --predict, or None
     """
-    table = read_table(*lines_for(args, args.table), keep_gaps=args.verb == "follow",
-                       **reading(args))
-    names, values, more = table.names, table.values, {}
+    table = read_table(*lines_for(args, args.table), **reading(args))
+    more = {}
     if getattr(args, "group", None):
-        names, values, more = names[1:], values[:, 1:], dict(groups=values[:, 0])
-    texts = [i - len(more) for i in table.categories if i >= len(more)]
-    X_new = new_rows(args, names[:-1], [names[i] for i in texts]) if args.predict else None
-    return table, names, texts, X_new, values, more
+        more = dict(groups=table.values[:, 0])
+        table = table._replace(names=table.names[1:], values=table.values[:, 1:],
+                               categories=[i - 1 for i in table.categories if i])
+    X_new = None
+    if args.predict:
+        X_new = new_rows(args, table.names[:-1], [table.names[i] for i in table.categories])
+    return table, more, X_new
 
 
 def learn_table(model, args):
     """Trains the model on the table, after reading that of --predict.
 
-    Returns X, y, and X of --predict or None.
+    Returns X (N, d), y (N,), and X (n, d) of --predict or None. ValueError if the target does not
+    vary.
     """
-    table, names, texts, X_new, values, more = read_all(args)
-    X, y = values[:, :-1], values[:, -1]
-    model.categories = texts or None
+    table, more, X_new = read_all(args)
+    X, y = table.values[:, :-1], table.values[:, -1]
+    model.categories = table.categories or None
     if len(y) > 1 and np.ptp(y) == 0:
         last = ", the last column" * (args.target is None)
-        raise ValueError(f"the target does not vary: it is {names[-1]}{last}, --target chooses")
+        raise ValueError(f"the target does not vary: it is {table.names[-1]}{last}, --target "
+                         "chooses")
     model.fit(X, y, over=threads(), show=show, **more)
-    model.names_, model.dropped_, model.notes_ = names, table.dropped, table.notes
+    model.names_, model.dropped_, model.notes_ = table.names, table.dropped, table.notes
     return X, y, X_new
 
 
 def follow_rows(model, args):
     """Learns from rows as they come; for each, writes its line of --out, then saves the state.
 
-    In a file, rows that the state has seen are skipped; those of standard input are all new. If the
-    table has one column, the input is the row's number, from 0.
+    In a file, rows that the state has seen are skipped; those of standard input are all new.
     """
     lines, source = lines_for(args, args.table)
-    rows = read_rows(lines, source, **reading(args), known=getattr(model, "columns_", ()))
-    names, columns, notes, texts = next(rows)
-    clock = len(names) == 1
-    names = [CLOCK] * clock + names
-    new = not hasattr(model, "names_")
-    if new:
+    new = args.table == "-"
+    seen = getattr(model, "seen_", 0)
+    rows = read_rows(lines, source, **reading(args), known=getattr(model, "columns_", ()),
+                     first=seen * new)
+    names, known, notes, texts = next(rows)
+    if not hasattr(model, "names_"):
         model.categories = texts or None
+        model.begin(np.zeros((1, len(names) - 1)), np.zeros(1))
+        model.names_, model.columns_, model.notes_ = names, known, notes
     elif (names, texts) != (model.names_, model.categories or []):
         raise ValueError(f"{source} has other columns than {args.save}: {few(names)}")
-    if new:
-        model.begin(np.zeros((1, len(names) - 1)), np.zeros(1))
-        model.names_, model.columns_, model.notes_ = names, columns, notes
-    piped = args.table == "-"
-    rows = (np.r_[[n] * clock, row] for n, row in enumerate(rows, model.seen_ * piped))
-    digest = model.digest_ if piped else 0
-    for row in itertools.islice(rows, 0 if piped else model.seen_):
+    digest = model.digest_ * new
+    for row in itertools.islice(rows, seen * (not new)):
         digest = zlib.crc32(row.tobytes(), digest)
     if digest != model.digest_:
-        raise ValueError(f"{source} does not begin with the {many(model.seen_)} that {args.save} "
-                         "has seen: give the whole table, or new rows on standard input")
-    with opened_lines(None if args.predict else args.out, model.seen_) as out:
+        raise ValueError(f"{source} does not begin with the {many(seen)} that {args.save} has "
+                         "seen: give the whole table, or new rows on standard input")
+    learnt = int(model.waiting_[0][0]) - 1 if model.waiting_ else seen
+    with opened_lines(None if args.predict else args.out, learnt) as out:
         for row in rows:
-            follow_row(model, row, source, out)
+            try:
+                model.take(row)
+            except ValueError as err:
+                raise ValueError(f"{source}, row {model.seen_}: {err}") from None
+            if out and model.forecasts_:                 # of a batch
+                out.write("".join(map(csv_line, model.forecasts_)))
+                out.flush()
             if args.save:
                 model.save(args.save)
 
 
-def follow_row(model, row, source, out):
-    """Learns from a row (d+1,), and writes its line, or the lines of its batch, to `out`.
+def opened_lines(path, learnt):
+    """Opens --out of a stream to append, without the lines of rows that the state has not learnt.
 
-    source: the table's name in errors.
-    """
-    try:
-        model.take(row)
-    except ValueError as err:
-        raise ValueError(f"{source}, row {model.seen_}: {err}") from None
-    if out and model.forecasts_:
-        out.writelines(",".join(map(str, line)) + "\n" for line in model.forecasts_)
-        out.flush()
-
-
-def opened_lines(path, seen):
-    """Opens --out of a stream to append, after removing lines of rows that the state has not seen.
-
-    Returns a context manager, of None if path is None. seen: how many rows the state has seen.
+    Returns a context manager, of None if path is None. learnt: number of the last row learnt.
     """
     if path is None:
         return contextlib.nullcontext()
@@ -360,11 +383,11 @@ def opened_lines(path, seen):
         print(end=STREAMED, flush=True, file=file)
         return file
     size = 0
-    if seen and os.path.exists(path):
+    if learnt and os.path.exists(path):
         with open(path, "r+b") as file:
             for line in file:
                 row = line.split(b",")[0]
-                if not line.endswith(b"\n") or row.isdigit() and int(row) > seen:
+                if not line.endswith(b"\n") or row.isdigit() and int(row) > learnt:
                     break
                 size += len(line)
             file.truncate(size)
@@ -376,24 +399,21 @@ def opened_lines(path, seen):
 # --- remedies ------------------------------------------------------------------------------------
 
 def changed(args, remedy):
-    """Returns a copy of args with a remedy (see Refused) applied."""
+    """Returns a copy of args with a remedy, a dict as in Refused of tables.py, applied."""
     new = argparse.Namespace(**vars(args))
     for name, value in remedy.items():
-        old = getattr(new, name, None)
-        if name in ("drop", "categories", "na"):
-            parts = io.StringIO()
-            csv.writer(parts, lineterminator="").writerow(value)
-            value = ",".join(filter(None, [old, parts.getvalue()]))
+        if isinstance(value, list):
+            value = (getattr(new, name, None) or []) + value
         if value:
-            setattr(new, name, old + value if isinstance(old, list) else value)
+            setattr(new, name, value)
     return new
 
 
 def remedied(model, args, first, deep=4):
     """Returns a copy of args with the first remedy that lets the tables be read, or None.
 
-    If one of the remedies `first` leads to another Refused, the remedies of that are tried with it,
-    and so on, at most `deep` more.
+    first: a list of remedies, as in Refused. If one of them leads to another Refused, the remedies
+    of that are tried with it, and so on, at most `deep` more.
     """
     for remedy in first:
         new = changed(args, remedy)
@@ -401,8 +421,8 @@ def remedied(model, args, first, deep=4):
             rows_for(model, new) if new.model else read_all(new)
             return new
         except Refused as err:
-            more = err.remedies[:deep * ("verb" not in remedy)]
-            new = remedied(model, new, [*more, []][0], deep - 1)
+            further = deep and "verb" not in remedy
+            new = further and remedied(model, new, err.remedies[0], deep - 1)
             if new:
                 return new
         except ValueError:
@@ -411,9 +431,10 @@ def remedied(model, args, first, deep=4):
 
 
 def advice(model, args, refused):
-    """Returns a text with the remedies that help, as tried in memory.
+    """Returns a text with the remedies that help, each of which is tried in memory first.
 
-    It is empty for a stream on standard input.
+    refused: the Refused that reading the table raised. The text is empty for a stream on standard
+    input, and where no remedy helps.
     """
     piped = args.verb == "follow" and args.table == "-"
     found = [remedied(model, args, first) for first in refused.remedies * (not piped)]
@@ -429,15 +450,19 @@ def options_text(old, new):
     typed = ["of a series follow"] * (new.verb != old.verb)
     for name in ("skip", "decimal", "na", "target", "categories", "drop"):
         value = getattr(new, name)
-        if value != getattr(old, name):
-            typed.append(shlex.quote(f"--na={value}") if name == "na"
-                         else f"--{name} {shlex.quote(str(value))}")
-    said = [" ".join(typed)] * bool(typed)
+        if value == getattr(old, name):
+            continue
+        if isinstance(value, list):
+            text = io.StringIO()
+            csv.writer(text, lineterminator="").writerow(value)
+            value = text.getvalue()
+        typed.append(shlex.quote(f"--na={value}") if name == "na"
+                     else f"--{name} {shlex.quote(str(value))}")
     lines = [str(n) for _, n in getattr(new, "apart", ())]
-    said += [f"begin line {few(lines)} with #, as no row"] * bool(lines)
     codes = [line for _, line in getattr(new, "mended", ())]
-    said += [f"in pandas {'; '.join(codes)}"] * bool(codes)
-    return " and ".join(said)
+    said = [" ".join(typed), lines and f"begin line {few(lines)} with #, as no row",
+            codes and f"in pandas {'; '.join(codes)}"]
+    return " and ".join(filter(None, said))
 
 
 # --- the program ---------------------------------------------------------------------------------
@@ -453,14 +478,15 @@ def emit(model, args, found):
     if args.json:
         facts = dict(version=__version__, rows=rows, dropped=model.dropped_, inputs=inputs,
                      target=target, notes=model.notes_) | model.facts_
-        facts |= dict(predictions=found) if found and not args.out else {}
+        if found and not args.out:
+            facts["predictions"] = found
         no_nan = json.loads(json.dumps(facts), parse_constant=lambda name: None)    # no JSON has it
         said = json.dumps(no_nan)
     else:
         demo = "a demo: " * (args.table is args.model is None)
-        read = [f"{demo}{many(rows)}", f"inputs {few(inputs)}", f"target {target}"]
-        read += [f"{many(model.dropped_, 'incomplete row')} left out"] * (model.dropped_ > 0)
-        read = textwrap.fill("; ".join(read + model.notes_), 100)
+        read = f"{demo}{many(rows)}; inputs {few(inputs)}; target {target}"
+        read += f"; {many(model.dropped_, 'incomplete row')} left out" * (model.dropped_ > 0)
+        read = textwrap.fill("; ".join([read, *model.notes_]), 100)
         said = printable(f"{read}\n\n{model.text()}")
     beside = args.out == "-" or found and not (args.out or args.json)
     print(said, flush=True, file=sys.stderr if beside else sys.stdout)
@@ -471,17 +497,11 @@ def printable(text):
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
-def resumed(model, path):
-    """Loads the model saved at path, to go on; ValueError unless its parameters are `model`'s."""
-    known = type(model).load(path)
-    if known.get_params() != model.get_params() | dict(categories=known.categories):
-        raise ValueError(f"{path} was made with {known.get_params()}: a certificate is for one "
-                         "choice, made before the stream")
-    return known
-
-
 def work(args):
-    """Does what the options ask for: reads, learns, writes files, prints."""
+    """Does what the options ask for: reads, learns, writes files, prints.
+
+    ValueError for options or tables that do not do, with remedies if some help.
+    """
     check_options(args)
     check_files(args)
     kind, _ = KINDS[args.verb]
@@ -506,7 +526,12 @@ def learn_and_tell(kind, model, args, draw):
     data, X_new = (), None
     if streams and not args.model:
         if args.save and os.path.exists(args.save):
-            model = resumed(model, args.save)
+            asked = model.get_params()
+            model = kind.load(args.save)
+            known = model.get_params()
+            if known != asked | dict(categories=model.categories):
+                raise ValueError(f"{args.save} was made with {known}: a certificate is for one "
+                                 "choice, made before the stream")
         try:
             follow_rows(model, args)
         except (ValueError, KeyboardInterrupt):
@@ -515,10 +540,7 @@ def learn_and_tell(kind, model, args, draw):
             raise
     elif not args.model:
         *data, X_new = learn_table(model, args)
-    try:
-        model.facts_                                     # of a stream, once a row is evaluated
-    except ValueError as err:
-        raise ValueError(f"{args.model or args.table or 'the demo'}: {err}") from None
+    model.facts_                           # ValueError for a stream of which no row is evaluated
     if args.save and not streams:
         model.save(args.save)
     found = None
@@ -534,7 +556,10 @@ def learn_and_tell(kind, model, args, draw):
 
 
 def main(argv=None):
-    """Runs the program. Returns its exit status: 0, 2 after a line on the error, 130 after Ctrl-C.
+    """Runs the program; returns its exit status.
+
+    argv: list of the words of the command line; default: those typed. The status is 0, or 2 after a
+    line on the error, or 130 after Ctrl-C.
     """
     warnings.simplefilter("ignore")
     typed = sys.argv[1:] if argv is None else argv

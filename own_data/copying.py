@@ -2,7 +2,8 @@
 
 A copy leaves out GUARDS, which convert arguments: it takes float64 arrays. It compares kernels by
 name, and so accepts what the modules return. A copy from R and J alone has no check_shapes, and
-only one algorithm for distances.
+only one algorithm for distances. A "room" is a file that is copied from, by its name in ROOMS, such
+as "online" or "beyond/search"; R and J are pacgp_ref and predictive.
 """
 import ast
 import dis
@@ -26,30 +27,36 @@ LONG = 300
 
 
 def names_in(code):
-    """Returns all global names and attributes (.name) in a code object, nested functions included.
+    """Returns the set of global names and attributes (.name) in a code object.
+
+    Those in nested functions are included.
     """
-    names = {one.argval for one in dis.get_instructions(code)
-             if "GLOBAL" in one.opname or one.opname == "LOAD_NAME"}
-    names |= {f".{one.argval}" for one in dis.get_instructions(code)
-              if one.opname in ("LOAD_ATTR", "LOAD_METHOD")}
+    names = set()
+    for one in dis.get_instructions(code):
+        if "GLOBAL" in one.opname or one.opname == "LOAD_NAME":
+            names.add(one.argval)
+        elif one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            names.add(f".{one.argval}")
     inner = [part for part in code.co_consts if isinstance(part, type(code))]
     return names.union(*map(names_in, inner))
 
 
 def unguarded(text):
-    """Returns a function's source without calls of GUARDS, and comparing kernels by name."""
-    text = text.removeprefix("@in_doubles\n")
+    """Returns a function's source, `text`, as a copy has it.
+
+    It has no calls of GUARDS, and compares kernels by name.
+    """
     text = re.sub(r"\bkernel is ([\w.]+)", r"kernel.__name__ == \1.__name__", text)
     text = re.sub(r"\b(?:as_float\(|real_array\([^,()]+, )(\w+)\)", r"\1", text)
     return re.sub(r"(?m)^ +(.+) = \1\n", "", text)
 
 
 def definitions(room, short=False):
-    """Returns two dicts: what a file, such as "beyond/search", defines, and what it imports.
+    """Returns two dicts: what a room, such as "beyond/search", defines, and what it imports.
 
         own     name -> (source, names it looks up); a statement f.start = g has the name "f.start"
-        taken   name -> the project's file that has it, or else its import statement
-    short: as copies from R and J alone need it.
+        taken   name -> the room that has it, or else its import statement
+    short: True for a copy from R and J alone, see above.
     """
     path = ROOT / f"{room}.py"
     text = path.read_text(encoding="utf-8")
@@ -66,8 +73,7 @@ def definitions(room, short=False):
                 node.names = [alias]
                 taken[alias.asname or alias.name] = source if source in ROOMS else ast.unparse(node)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
-            first, *_ = getattr(node, "decorator_list", None) or [node]
-            start, end = first.lineno - 1, node.end_lineno
+            start, end = node.lineno - 1, node.end_lineno                   # no decorators
             constant = isinstance(node, ast.Assign)
             while constant and lines[start - 1].startswith("#"):
                 start -= 1                                               # a comment above it
@@ -83,7 +89,10 @@ def definitions(room, short=False):
 
 
 def head(rooms):
-    """Returns comment lines to head a copy: files, version, licence, authors in CITATION.cff."""
+    """Returns comment lines to head a copy: files, version, licence, authors in CITATION.cff.
+
+    rooms: the set of rooms copied from.
+    """
     path = ROOT / "CITATION.cff"
     about = path.read_text(encoding="utf-8") if path.exists() else ""
     about, *_ = about.split("references:")
@@ -98,7 +107,9 @@ def head(rooms):
 def hints(name, source, needs, parts):
     """Yields comments: how to call the function, and what is shorter if the copy is long.
 
-    needs: names that the function looks up; parts: name -> source, of all that is copied.
+        name, source   of the function
+        needs          names that the function looks up
+        parts          name -> source, of all that is copied
     """
     tree, = ast.parse(source).body
     if isinstance(tree, ast.FunctionDef):
@@ -113,10 +124,11 @@ def hints(name, source, needs, parts):
 def copied(*names):
     """Returns the source of the named functions with all that they need, to run alone.
 
-    Of several files with a name, the first of the papers' modules, then of beyond/, is taken,
-    unless it is written like online.predict. f_grad and f_back bring f along, and a function that
-    starts from a record brings the maker of the record. ValueError for a name that is not there, or
-    that is needed from two files.
+    names: texts such as "full_gp" or "online.predict". Of several rooms with a name, the first of
+    the papers' modules, then of beyond/, is taken, unless the room is given. f_grad and f_back
+    bring f along; a function that starts from a record, such as a Posterior, brings the function
+    that makes the first one. ValueError for a name that is not there, or that is needed from two
+    rooms.
     """
     known = {room: definitions(room) for room in ROOMS}
     wanted, found, imports, parts = [], set(), set(), {}

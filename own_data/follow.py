@@ -44,11 +44,14 @@ class StreamGP(Model):
     categories: str = categories()
 
     def fit(self, X, y):
-        """Learns from rows X (n, d), y (n,) in their order, forgetting all earlier ones."""
+        """Learns from rows X (n, d), y (n,) in their order, forgetting all earlier ones.
+
+        Returns this model.
+        """
         return self.begin(X, y).partial_fit(X, y)
 
     def partial_fit(self, X, y):
-        """Learns from more rows X (n, d), y (n,) in their order.
+        """Learns from more rows X (n, d), y (n,) in their order; returns this model.
 
         forecasts_ lists (row, mean, sd, lower, upper, y, loss, bound) of each row evaluated, as
         forecast before it was learnt; loss and bound are those of the mean.
@@ -64,12 +67,16 @@ class StreamGP(Model):
         return self
 
     def begin(self, X, y):
-        """Forgets all rows; X (n, d), y (n,) only give number and names of columns."""
-        self.asked_, *_ = self.remember(X, y)
+        """Forgets all rows; returns this model.
+
+        X (n, d), y (n,) only give number and names of columns.
+        """
+        asked, *_ = self.remember(X, y)
+        self.asked_ = vars(asked)
         self.rows_ = self.digest_ = 0
         self.learner_, self.waiting_, self.history_ = None, [], []
         self.squares_, self.losses_, self.targets_ = np.zeros(4), np.zeros(4), np.zeros(3)
-        self.weight_, self.mean_, self.products_ = 0.0, np.zeros(()), np.zeros(())
+        self.origin_, self.products_ = np.zeros(()), np.zeros(())
         self.alpha_, self.drawn_ = MISSED, np.zeros((0, 8))
         normal = NormalDist().inv_cdf
         self.scores_ = np.array([normal(0.5 + (i + 0.5) / SCORES / 2) for i in range(SCORES)])
@@ -92,20 +99,18 @@ class StreamGP(Model):
             X = rows[:, 1:-1]
             if not self.learner_:
                 self.levels_ = levels_of(X, self.category_columns())
-            X = indicators(X, self.levels_)
-            self.learn(np.column_stack([rows[:, 0], X, rows[:, -1]]))
+            self.learn(rows[:, 0], indicators(X, self.levels_), rows[:, -1])
 
     @property
     def seen_(self):
         """The number of rows so far, incomplete ones included."""
         return self.rows_ + self.dropped_
 
-    def learn(self, rows):
+    def learn(self, numbers, X, y):
         """Evaluates a batch's forecasts, then learns it; the first, the warm-up, is only learnt.
 
-        rows (n, d+2): number of the row, inputs as the GP sees them, target.
+        numbers (n,): of the rows X (n, d), y (n,), from 1; categories in X are indicators.
         """
-        X, y = rows[:, 1:-1], rows[:, -1]
         old = self.learner_
         if old is None:
             self.learner_ = first_learner(X, y, self.names_[-1], **self.asked_)
@@ -121,8 +126,8 @@ class StreamGP(Model):
             self.losses_ = self.losses_ + np.sum([*missed, outside], 1)
             self.alpha_ += RATE * float(np.sum(MISSED - outside))
             self.scores_ = np.append(self.scores_, errors[0] / sd)[-SCORES:]
-            self.note(rows[:, 0], [*limits, y], old.ledger)
-        self.count(rows[:, 1:])
+            self.note(numbers, [*limits, y], old.ledger)
+        self.count(np.column_stack([X, y]))
 
     def note(self, numbers, columns, before):
         """Records a batch's forecasts and bound.
@@ -143,34 +148,32 @@ class StreamGP(Model):
     def count(self, rows):
         """Adds rows (n, d+1), target last, to the sums behind ridge regression and naive forecasts.
 
-        weight_, mean_ and products_ (of deviations from the mean) are for the ridge; targets_ holds
+        products_ sums V^T V, where V (n, d+2) is a column of ones beside the rows less origin_, the
+        mean row of the first batch; each batch multiplies the older sum by `memory`. targets_ holds
         the number, mean and last value of all targets.
         """
         n, average, _ = self.targets_
+        if not n:
+            self.origin_ = np.mean(rows, 0)
         n = n + len(rows)
         average = average + np.sum(rows[:, -1] - average) / n
         self.targets_ = np.array([n, average, rows[-1, -1]])
-        before = self.asked_["memory"] * self.weight_
-        self.weight_ = before + len(rows)
-        shift = np.mean(rows, 0) - self.mean_
-        off = rows - np.mean(rows, 0)
-        apart = before * len(rows) / self.weight_ * np.outer(shift, shift)
-        self.products_ = self.asked_["memory"] * self.products_ + off.T @ off + apart
-        self.mean_ = self.mean_ + shift * len(rows) / self.weight_
+        V = np.insert(rows - self.origin_, 0, 1.0, axis=1)
+        self.products_ = self.asked_["memory"] * self.products_ + V.T @ V
 
     def ridge(self, X):
         """Returns the forecast (n,) at X (n, d) of ridge regression on all rows so far.
 
         Its constant is not penalised.
         """
-        unit = self.learner_.input_scale[1]
+        unit = np.append(1.0, self.learner_.input_scale[1])
         products = self.products_[:-1] / unit[:, None]
-        penalised = products[:, :-1] / unit + np.eye(len(unit))
-        slopes = np.linalg.solve(penalised, products[:, -1]) / unit
-        return self.mean_[-1] + (X - self.mean_[:-1]) @ slopes
+        penalised = products[:, :-1] / unit + np.diag(np.sign(np.arange(len(unit))))
+        constant, *slopes = np.linalg.solve(penalised, products[:, -1]) / unit
+        return self.origin_[-1] + constant + (X - self.origin_[:-1]) @ slopes
 
     def rmse(self):
-        """The root mean squared error so far of each forecast in FORECASTS, a dict."""
+        """Returns the root mean squared error so far of each forecast in FORECASTS, a dict."""
         return dict(zip(FORECASTS, np.sqrt(self.squares_ / self.learner_.ledger.rows).tolist()))
 
     @property
@@ -207,7 +210,9 @@ class StreamGP(Model):
 
     @property
     def facts_(self):
-        """Parameters, errors and certificates, a dict for JSON; ValueError if no row is evaluated.
+        """Parameters, errors and certificates, a dict for JSON.
+
+        ValueError if no row was evaluated.
         """
         if not self.evaluated():
             raise ValueError(f"{many(self.seen_)}, {self.dropped_} incomplete: the first "
@@ -224,33 +229,50 @@ class StreamGP(Model):
     def text(self):
         """Returns the certificates as text: the answer, a table, the conditions."""
         facts = SimpleNamespace(**self.facts_)
-        codes = likely_codes(self.names_[-1:], self.drawn_[:, 5:6])
-        return stream_text(self.names_[-1], self.dropped_, facts, self.history_, codes)
+        found = facts.certificates
+        mean, interval = found["mean"], found["interval"]
+        eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
+        answer = (f"The GP's forecast missed {self.names_[-1]} by more than {eps} in "
+                  f"{100 * mean['loss']:.0f} % of {many(facts.rows)}; with "
+                  f"{confidence_percent(facts.delta)} % confidence its risk was at most "
+                  f"{bound_text(mean['bound'])}. Its 95 % intervals held "
+                  f"{100 * (1 - interval['loss']):.1f} %.")
+        naive = min([*FORECASTS][1:], key=lambda one: found[one]["bound"])
+        if found[naive]["bound"] <= min(mean["bound"], 0.9999):
+            answer += f" The {FORECASTS[naive]} is no worse: prefer it."
+        lines = [(title, facts.rmse[one], found[one]["bound"]) for one, title in FORECASTS.items()]
+        lines += [(f"GP, row {n}", *line) for n, *line in self.history_]
+        return paragraphs(
+            " ".join([answer, *likely_codes(self.names_[-1:], self.drawn_[:, 5:6])]),
+            [f"{'forecast':<20}{'RMSE':>10}{'bound':>10}",
+             *(f"{title:<20}{rmse:10.4g}{bound_text(bound):>10}" for title, rmse, bound in lines)],
+            ["The bounds hold together and at every row: on the probability of a miss given the "
+             "rows before, averaged over the rows, in any order and dependence.",
+             f"The first {many(facts.first)} set the scale" + " and the tolerance"
+             * (not facts.given) + ", and do not count.",
+             f"{many(self.dropped_, 'incomplete row')} left out." * (self.dropped_ > 0)])
 
     def evaluated(self):
         """Whether a row has been evaluated."""
         return bool(getattr(self, "learner_", None) and self.learner_.ledger.rows)
 
     def usable(self):
-        """Raises unless a copy of this loaded state can go on learning."""
-        d = self.n_features_in_
-        new = StreamGP(**self.asked_).begin(np.zeros((1, d)), np.zeros(1))
-        for name in set(vars(new)) - {*self.asked_, "learner_"}:
-            ours, right = getattr(self, name), getattr(new, name)
-            kinds = [(type(one), getattr(one, "dtype", None)) for one in (ours, right)]
-            if kinds[0] != kinds[1]:
-                raise ValueError(f"{name} is {ours!r}")
-        np.isfinite(np.reshape(self.waiting_, (-1, d + 2)))        # TypeError unless numbers
+        """Raises an exception unless a copy of this loaded state can go on learning."""
+        StreamGP(**self.asked_).checked()
         "".join(getattr(self, "columns_", []))
+        d = self.n_features_in_
+        np.isfinite(np.reshape(self.waiting_, (-1, d + 2)))        # TypeError unless numbers
         trial = copy.deepcopy(self)
         trial.take(np.full(d + 1, np.nan))
+        ten = np.arange(10.0)
         if trial.learner_ is None:
-            trial.learn(np.random.default_rng(0).random((3, d + 2)))
-        trial.learn(np.r_[0.0, trial.learner_.recent[-1]][None, :])
+            trial.learn(ten, np.outer(ten, np.ones(d)), ten)
+        *inputs, _ = trial.learner_.recent[-1]
+        trial.learn(ten, np.tile(inputs, (10, 1)), ten)            # adds to history_
         super(StreamGP, trial).usable()
 
     def draw(self, ax):
-        """Draws targets, forecasts and intervals of the last rows."""
+        """Draws targets, forecasts and intervals of the last rows; ax: matplotlib axes."""
         row, mean, _, lower, upper, y, *_ = np.transpose(self.drawn_)
         ax.plot(row, y, ".", label="data")
         ax.plot(row, mean, label="forecast")
@@ -263,8 +285,9 @@ class StreamGP(Model):
 def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
     """Returns the Learner that has learnt the warm-up rows X (n, d), y (n,).
 
-    eps: by default the root mean square change of y from row to row; ValueError if it is 0. name:
-    of the target.
+    name: of the target, for the error; eps, delta, inducing, kernel, memory: parameters of a
+    StreamGP. Where eps is None, it is the root mean square change of y from row to row, outliers
+    left out; ValueError if this is 0.
     """
     changes = np.abs(np.diff(y))
     eps = eps or math.sqrt(np.mean(changes[ordinary(changes)] ** 2))
@@ -276,35 +299,3 @@ def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
     kernel = kernel_named(kernel)
     ln_theta = kernel.start(X.shape[1], True)      # l^2 = d: from 1 wide tables stick
     return begin(X, y, settings, ln_theta, kernel=kernel)
-
-
-def stream_text(name, dropped, facts, history, codes):
-    """Returns the facts_ of a StreamGP as text.
-
-        name      of the target
-        dropped   number of incomplete rows
-        history   list of (row, RMSE, bound)
-        codes     sentences of likely_codes on values that may mean missing
-    """
-    found = facts.certificates
-    mean, interval = found["mean"], found["interval"]
-    eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
-    answer = (f"The GP's forecast missed {name} by more than {eps} in {100 * mean['loss']:.0f} % "
-              f"of {many(facts.rows)}; with {confidence_percent(facts.delta)} % confidence its "
-              f"risk was at most {bound_text(mean['bound'])}. Its 95 % intervals held "
-              f"{100 * (1 - interval['loss']):.1f} %.")
-    naive = min([*FORECASTS][1:], key=lambda one: found[one]["bound"])
-    if found[naive]["bound"] <= min(mean["bound"], 0.9999):
-        answer += f" The {FORECASTS[naive]} is no worse: prefer it."
-    answer = " ".join([answer, *codes])
-    table = [f"{'forecast':<20}{'RMSE':>10}{'bound':>10}"]
-    table += [f"{title:<20}{facts.rmse[one]:10.4g}{bound_text(found[one]['bound']):>10}"
-              for one, title in FORECASTS.items()]
-    table += [f"{f'GP, row {n}':<20}{rmse:10.4g}{bound_text(bound):>10}"
-              for n, rmse, bound in history]
-    return paragraphs(answer, table, [
-        "The bounds hold together and at every row: on the probability of a miss given the rows "
-        "before, averaged over the rows, in any order and dependence.",
-        f"The first {many(facts.first)} set the scale" + " and the tolerance" * (not facts.given)
-        + ", and do not count.",
-        f"{many(dropped, 'incomplete row')} left out." * (dropped > 0)])

@@ -1,7 +1,13 @@
-"""What the models of a table share: parameters, scikit-learn's conventions, files, wording."""
+"""What the models of a table share: parameters, scikit-learn's conventions, files, wording.
+
+A Model is a GP regressor; each of its parameters is a dataclass field, made by `option`. KERNELS is
+that of beyond/kernels.py. Columns are counted from 0.
+"""
 import contextlib
+import csv
 import hashlib
 import io
+import itertools
 import json
 import os
 import secrets
@@ -12,6 +18,7 @@ import warnings
 from dataclasses import field, fields
 from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -23,8 +30,9 @@ from pacgp_ref import (FitWarning, __version__, check_array, check_choice, check
 from beyond import kernels, rounding, stream
 from own_data import scale
 
-FORMAT = 7                     # of saved models: what has another must be made again
-SAVED = {                      # name -> NamedTuple that a saved model may be made of
+FORMAT = 8                     # of saved models: what has another must be made again
+SAVED = {                      # name -> NamedTuple, or tuple, that a saved model may be made of
+    "builtins.tuple": lambda *values: values} | {
     f"{kind.__module__}.{kind.__name__}": kind
     for module in (pacgp_ref, predictive, online, rounding, stream, scale)
     for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, tuple)}
@@ -35,21 +43,23 @@ SAVED = {                      # name -> NamedTuple that a saved model may be ma
 def option(default, help, **rule):
     """Declares a parameter of a Model: keyword, program option, JSON entry and saved value in one.
 
-    rule: choices, or a function that lists them; the `least` of an int; the `most` of a float (all
-    are above 0); nargs="+" or several=True if several may be given.
+        default   the value where none is given, perhaps None
+        help      the text of the program option
+        rule      keywords, of which each may be left out:
+                  choices   a function that lists the values allowed
+                  least     smallest value of an int; by default 1
+                  most      largest value of a float, which must also be above 0
+                  nargs     if a list of values may be given: "+" if the program takes separate
+                            words, None if it takes one text "A,B"
+    Returns a dataclass field. `checked` applies the rule.
     """
     return field(default=default, metadata=dict(help=help, **rule))
 
 
 def categories():
-    """Declares the parameter `categories`, which all Models have."""
+    """Returns the field of the parameter `categories`, which all Models have; see `option`."""
     return option(None, "A,B: input columns of categories, names or numbers; each becomes "
-                        "indicators of the levels of the rows that train", several=True)
-
-
-def listed(choices):
-    """Returns the choices of an option; if they are a function, what it returns."""
-    return choices() if callable(choices) else choices
+                        "indicators of the levels of the rows that train", nargs=None)
 
 
 def kernel_names():
@@ -58,39 +68,41 @@ def kernel_names():
 
 
 def kernel_named(name):
-    """The function of the kernel in KERNELS with this name; None for None."""
+    """Returns the kernel function in KERNELS with this name; None for None."""
     return name and kernels.KERNELS[name].function
 
 
 def checked(parameter, value):
-    """Checks and converts `value` by a parameter's rules; ValueError names the parameter."""
+    """Returns `value`, checked and converted by a parameter's rule; ValueError names the parameter.
+
+    parameter: a dataclass field, made by `option`.
+    """
     name, rule = parameter.name, parameter.metadata
     if value is None and parameter.default is None:
         return None
-    if "several" in rule and np.ndim(value) == 1:
-        return [one if isinstance(one, str) else check_count(name, one, 0) for one in value]
-    if "nargs" in rule and np.ndim(value) == 1 and len(value):
+    if "nargs" in rule and np.ndim(value) == 1 and (len(value) or parameter.type is str):
         return [checked(parameter, one) for one in value]
     if "choices" in rule:
-        return check_choice(name, value, listed(rule["choices"]))
+        return check_choice(name, value, rule["choices"]())
     if parameter.type is bool:
         return check_flag(name, value)
     if parameter.type is int:
         return check_count(name, value, rule.get("least", 1))
     if parameter.type is float:
         return check_scalar(name, value, 0, rule.get("most", np.inf))
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be a text, got {value!r}")
-    return value
+    return value if isinstance(value, str) else check_count(name, value, 0)       # of a column
 
 
 def known_kind(name, default):
-    """scikit-learn's exception or warning class of this name if it is loaded, else `default`."""
+    """Returns scikit-learn's exception or warning class of this name, or `default`.
+
+    The latter if scikit-learn's exceptions are not loaded.
+    """
     return getattr(sys.modules.get("sklearn.exceptions"), name, default)
 
 
 def column_names(X):
-    """The column names of a data frame if all are strings, else an empty list."""
+    """Returns the column names of a data frame X if all are strings, else an empty list."""
     names = list(getattr(X, "columns", ()))
     return names if all(isinstance(name, str) for name in names) else []
 
@@ -131,11 +143,14 @@ class Model:
         raise AttributeError(f"{kind} has no {name}")
 
     def get_params(self, deep=True):
-        """The parameters as a dict."""
+        """Returns the parameters as a dict; `deep` has no effect."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def set_params(self, **params):
-        """Sets parameters and returns this model; ValueError for a name that is no parameter."""
+        """Sets parameters, given as keywords, and returns this model.
+
+        ValueError for a name that is no parameter.
+        """
         known = self.get_params()
         for name, value in params.items():
             if name not in known:
@@ -145,18 +160,21 @@ class Model:
         return self
 
     def checked(self):
-        """The parameters as a dict, each checked by its rule; ValueError names a wrong one."""
+        """Returns the parameters as a dict, each checked by its rule.
+
+        ValueError names a wrong one.
+        """
         return {one.name: checked(one, getattr(self, one.name)) for one in fields(self)}
 
     def remember(self, X, y):
-        """Starts a fit; returns the parameters as a dict, X (n, d) and y (n,), all checked.
+        """Starts a fit; returns the parameters as a namespace, X (n, d) and y (n,), all checked.
 
-        First deletes what an earlier fit has learnt, so that a failed fit leaves no old answers.
-        Keeps width and names.
+        X, y: as given to fit. First deletes what an earlier fit has learnt, so that a failed fit
+        leaves no old answers. Keeps the number and names of the columns. ValueError as in `table`.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        asked = self.checked()
+        asked = SimpleNamespace(**self.checked())
         if y is None:
             raise ValueError("fit requires y to be passed, but the target y is None")
         names = column_names(X)
@@ -170,9 +188,9 @@ class Model:
         return asked, X, y
 
     def inputs(self, X):
-        """Returns X (n, d) as floats, categories as codes.
+        """Returns X (n, d), an array or data frame, as floats, categories as codes.
 
-        ValueError for another width, other column names, or non-numbers.
+        ValueError for another width than fit had, other column names, or cells that are no numbers.
         """
         d = self.n_features_in_
         raw = np.asarray(X)
@@ -198,19 +216,14 @@ class Model:
         return check_array("X", X, 2)
 
     def category_columns(self):
-        """Indices of the inputs that are categories; ValueError if one is no input."""
-        names = self.names_[:-1]
-        asked = self.categories or []
-        found = []
-        for one in asked.split(",") if isinstance(asked, str) else asked:
-            number = names.index(one) if one in names else int(one) if str(one).isdecimal() else -1
-            if not 0 <= number < len(names):
-                raise ValueError(f"categories: {one!r} is no input; the inputs are {few(names)}")
-            found.append(number)
-        return found
+        """Returns the indices of the inputs that are categories; ValueError if one is no input."""
+        return columns(self.names_[:-1], "categories", self.categories)
 
     def table(self, X, y):
-        """Returns X (n, d), y (n,) as float arrays; ValueError as in `inputs`, or if y is unusable.
+        """Returns X (n, d), y (n,) as float arrays.
+
+        ValueError as in `inputs`, or if y has another length than X or holds anything but finite
+        numbers.
         """
         X = self.inputs(X)
         if np.asarray(y).ndim == 2:
@@ -219,8 +232,10 @@ class Model:
         return check_data(X, y)
 
     def predict(self, X, return_std=False):
-        """Returns the mean (n,) [y] predicted at X (n, d); with return_std also the standard
-        deviation (n,) [y], the second value of `limits`, which says whether it includes noise.
+        """Returns the mean (n,) [y] predicted at X (n, d); with return_std also the deviation.
+
+        This is a standard deviation (n,) [y], the second value of `limits`, which says whether it
+        includes noise.
         """
         mean, sd, *_ = self.limits(X)
         return (mean, sd) if return_std else mean
@@ -236,12 +251,16 @@ class Model:
             warnings.warn("R^2 of one row is not defined",
                           known_kind("UndefinedMetricWarning", FitWarning), stacklevel=2)
             return np.nan
+        mean = self.predict(X)
         if np.all(y == y[0]):
-            return float(np.all(y == self.predict(X)))
-        return float(1 - np.sum((y - self.predict(X)) ** 2) / np.sum((y - np.mean(y)) ** 2))
+            return float(np.all(y == mean))
+        return float(1 - np.sum((y - mean) ** 2) / np.sum((y - np.mean(y)) ** 2))
 
     def draw(self, ax, X, y):
-        """Draws actual against predicted targets, with the ends of their intervals."""
+        """Draws actual against predicted targets, with the ends of their intervals.
+
+        ax: matplotlib axes; X (n, d), y (n,): the rows to draw.
+        """
         X, y = self.table(X, y)
         order = np.argsort(self.predict(X))
         mean, _, *ends = self.limits(X[order])
@@ -259,27 +278,33 @@ class Model:
     # --- files -----------------------------------------------------------------------------------
 
     def save(self, path):
-        """Writes the model to a file for `load`, without pickle; NotFittedError before fit."""
+        """Writes the model to the file at path, for `load`, without pickle.
+
+        NotFittedError before fit.
+        """
         getattr(self, "asked_", None) or self.facts_
         arrays = []
         about = dict(format=FORMAT, version=__version__, kind=type(self).__name__,
                      learnt=packed(vars(self), arrays))
         archive = io.BytesIO()
-        np.savez(archive, np.frombuffer(json.dumps(about).encode(), np.uint8), *arrays)
+        np.savez(archive, json.dumps(about), *arrays)
         write_file(path, archive.getvalue())
 
     @classmethod
     def load(cls, path):
-        """The model that `save` wrote, the same to the last bit; ValueError for any other file."""
+        """Returns the model that `save` wrote to path, the same to the last bit.
+
+        ValueError for any other file.
+        """
         with open(path, "rb") as raw:
             try:
                 with np.load(raw, allow_pickle=False) as file:
-                    about, *arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
-                about = json.loads(about.tobytes())
+                    about, *arrays = file.values()
+                about = json.loads(str(about), object_hook=partial(unpacked, arrays=arrays))
                 if (about["format"], about["kind"]) != (FORMAT, cls.__name__):
                     raise ValueError(f"it has format {about['format']}, {about['kind']}")
                 model = cls()
-                vars(model).update(unpacked(about["learnt"], arrays))
+                vars(model).update(about["learnt"])
                 model.usable()
                 return model
             except Exception as err:                     # a broken archive raises many kinds
@@ -287,7 +312,10 @@ class Model:
                                  f"damaged: {err}") from None
 
     def usable(self):
-        """Raises unless a loaded model has valid parameters, can predict and makes its text."""
+        """Raises an exception unless a loaded model is whole.
+
+        It must have valid parameters, predict, and make its text.
+        """
         self.checked()
         self.limits(np.zeros((1, self.n_features_in_)))
         self.text()
@@ -311,14 +339,17 @@ def code_of(cell):
 
 
 def levels_of(X, numbers):
-    """Returns [index, sorted codes] of each column of X (n, d) with these indices, for levels_."""
+    """Returns the list of pairs [index, sorted codes] for levels_, one per column of categories.
+
+    X (n, d): the rows; numbers: the indices of these columns.
+    """
     return [[i, np.unique(X[:, i])] for i in numbers]
 
 
 def indicators(X, levels):
     """Returns X (n, d) with each column of codes replaced by indicators of its levels, at the end.
 
-    A code that is not among the levels has all indicators 0.
+    levels: from `levels_of`. A code that is not among the levels has all indicators 0.
     """
     if not len(levels):
         return X
@@ -327,7 +358,9 @@ def indicators(X, levels):
 
 
 def check_cells(X, names):
-    """Raises ValueError that names the columns of X (n, d) with texts; NoNumber for other objects.
+    """Raises ValueError if X (n, d) has texts, NoNumber if it has other objects.
+
+    names: of the columns, for the message. Numbers, also as objects, raise nothing.
     """
     texts = []
     for name, column in zip(names, X.T):
@@ -360,7 +393,7 @@ def write_file(path, data=None):
             with open(path, "wb") as file:
                 file.write(data)
         return
-    target = os.path.realpath(path) if os.path.islink(path) else path
+    target = os.path.realpath(path)
     part = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
     mode = stat.S_IMODE(there.st_mode) if there else 0o666
     try:
@@ -384,84 +417,112 @@ def write_file(path, data=None):
 def packed(value, arrays):
     """Converts `value` for JSON: numbers, texts, lists, dicts, arrays, kernels, NamedTuples.
 
-    Its arrays are appended to the list `arrays`.
+    Its arrays are appended to the list `arrays`; the value returned holds their places there.
     """
     again = partial(packed, arrays=arrays)
-    if isinstance(value, np.ndarray):
-        arrays.append(value.astype(str) if value.dtype == object else value)
-        return {"array": len(arrays) - 1}
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, dict):
-        return {"dict": {name: again(one) for name, one in value.items()}}
+        return {name: again(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [*map(again, value)]
     if isinstance(value, tuple):
         kind = type(value)
         return {f"{kind.__module__}.{kind.__name__}": [*map(again, value)]}
-    if isinstance(value, list):
-        return [*map(again, value)]
-    return {"kernel": kernel_name(value)} if callable(value) else value
+    if isinstance(value, np.ndarray):
+        arrays.append(value.astype(str) if value.dtype == object else value)
+        return {".array": [len(arrays) - 1]}
+    if callable(value):
+        return {".kernel": [kernel_name(value)]}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def unpacked(part, arrays):
-    """The inverse of `packed`."""
-    again = partial(unpacked, arrays=arrays)
-    if isinstance(part, list):
-        return [*map(again, part)]
-    if not isinstance(part, dict):
-        return part
-    (kind, inside), = part.items()
-    if kind == "array":
-        return arrays[inside]
-    if kind == "kernel":
-        return kernel_named(inside)
-    if kind == "dict":
-        return {name: again(one) for name, one in inside.items()}
-    values = map(again, inside)
-    return tuple(values) if kind == "builtins.tuple" else SAVED[kind](*values)
+    """Returns the value that `packed` has made the dict `part` of, for object_hook of json.loads.
+
+    arrays: the list that `packed` has filled. Any other dict is returned as it is.
+    """
+    makers = SAVED | {".array": arrays.__getitem__, ".kernel": kernel_named}
+    for kind in part.keys() & makers:
+        return makers[kind](*part[kind])
+    return part
 
 
 def kernel_name(kernel):
-    """The name in KERNELS of a kernel function."""
+    """Returns the name in KERNELS of a kernel function."""
     return next(name for name, row in kernels.KERNELS.items() if row.function is kernel)
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+def listed(text):
+    """Splits an option's text at commas and line ends outside quotes; returns a list of texts."""
+    return [*itertools.chain.from_iterable(csv.reader(io.StringIO(text, newline="")))]
+
+
+def columns(names, option, asked):
+    """Returns the indices of the columns that an option asks for; ValueError names the option.
+
+        names    of all columns
+        option   its name, for the error
+        asked    a name or number from 0, or a list of these, or a text that `listed` splits; None
+                 for no columns
+    """
+    found = []
+    if asked is None or isinstance(asked, str):
+        asked = listed(asked or "")
+    for one in np.ravel(asked).tolist():
+        number = names.index(one) if one in names else int(one) if str(one).isdecimal() else -1
+        if not 0 <= number < len(names):
+            raise ValueError(f"{option} {one!r} is no column; the columns are {few(names)}")
+        found.append(number)
+    return found
 
 
 # --- numbers and words ---------------------------------------------------------------------------
 
 def bound_text(bound):
-    """A bound as text with four decimals, rounded up, at most 1."""
+    """Returns a bound as text with four decimals, rounded up, at most 1."""
     return str(Decimal(min(bound, 1)).quantize(Decimal("1e-4"), ROUND_UP))
 
 
 def exact(value):
-    """A number as text, in the digits it was given with."""
+    """Returns a number as text, in the digits it was given with."""
     return repr(value).removesuffix(".0")
 
 
 def rounded_up(value):
-    """A positive number as text with four significant digits, rounded up."""
+    """Returns a positive number as text with four significant digits, rounded up."""
     value = Context(4, ROUND_UP).create_decimal(value)
     return f"{value:{'f' if -9 < value.adjusted() < 12 else 'e'}}"
 
 
 def confidence_percent(delta):
-    """100 (1 - delta) as text, rounded down."""
+    """Returns 100 (1 - delta) as text, rounded down."""
     percent = Context(12, ROUND_DOWN).subtract(100, 100 * Decimal(repr(delta)))
     return f"{percent.normalize():f}"
 
 
 def many(n, thing="row"):
-    """A count in words: 1 row, 2 rows."""
+    """Returns a count in words, such as 1 row, 2 rows.
+
+    n: the number; thing: the noun in the singular.
+    """
     return f"{n} {thing}{'s' * bool(n != 1)}"
 
 
 def few(names, most=20):
-    """Names separated by commas; beyond `most`, the number of the others."""
+    """Returns names as a text, separated by commas; beyond `most`, the number of the others.
+
+    names: a list of texts.
+    """
     more = len(names) - most
     return ", ".join(names[:most]) + f" and {more} others" * (more > 0)
 
 
 def paragraphs(answer, table, conditions):
-    """A text in three parts: answer, table (lines), conditions (sentences, as a list)."""
+    """Returns a text in three parts.
+
+    answer: a text; table: a list of lines; conditions: a list of sentences.
+    """
     fill = partial(textwrap.fill, width=100, break_on_hyphens=False, break_long_words=False)
     listed = [fill(one, initial_indent="- ", subsequent_indent="  ") for one in conditions if one]
     return "\n\n".join(filter(None, [fill(answer), "\n".join(table), "\n".join(listed)]))

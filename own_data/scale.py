@@ -24,7 +24,7 @@ class Scale(NamedTuple):
 
 
 def scale_of(X, y, relative=False):
-    """The Scale of the rows X (N, d), y (N,).
+    """Returns the Scale of the rows X (N, d), y (N,).
 
     relative: scale y by its root mean square, without a shift, so that a fraction of y keeps its
     meaning. ValueError where y does not vary, or is too large or small to be squared.
@@ -43,7 +43,10 @@ def scale_of(X, y, relative=False):
 
 
 def scaled(X, y, scale):
-    """X (N, d), y (N,) in the units of a Scale; ValueError for scaled values above 1e100."""
+    """Returns X (N, d), y (N,) in the units of a Scale.
+
+    ValueError for scaled values above 1e100.
+    """
     X, y = check_data(X, y, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         X = (X - scale.middle_X) / scale.unit_X
@@ -55,14 +58,18 @@ def scaled(X, y, scale):
 
 
 def tenth(X, y, seed=0):
-    """Indices of a tenth of the rows X (N, d), y (N,), at least two, drawn by draw_part."""
+    """Returns the indices of a tenth of the rows X (N, d), y (N,), at least two.
+
+    draw_part draws them, with this seed.
+    """
     return draw_part(X, y, max(0.1, 2 / len(y)), seed)
 
 
 def standardise(X, y, seed=0):
     """Scales X (N, d), y (N,) by a tenth of the rows; returns X and y of the others, and the Scale.
 
-    The tenth is left out so that the scale is independent of the rows that a bound counts.
+    The tenth, drawn by `tenth`, is left out so that the scale is independent of the rows that a
+    bound counts.
     """
     X, y = check_data(X, y, copy=False)
     first = tenth(X, y, seed)
@@ -71,7 +78,7 @@ def standardise(X, y, seed=0):
 
 
 def in_table(mean, var, scale):
-    """mean, var (n,) of the scaled target, converted to units of the table."""
+    """Returns mean, var (n,) of the target, given those of the scaled target and the Scale."""
     return scale.middle + scale.unit * mean, scale.unit**2 * var
 
 
@@ -110,7 +117,9 @@ def dependence(X, y, residuals):
 def dependence_text(facts, names, rows):
     """Yields a sentence for each sign that rows are dependent or the target is a class.
 
-    facts: of `dependence`; names: of inputs and target; rows: number of rows.
+        facts   from `dependence`
+        names   of inputs and target
+        rows    their number; inf if rows of equal inputs are kept together
     """
     if facts["classes"]:
         yield f"{names[-1]} has two values: of classes, a classifier predicts their probabilities."
@@ -128,7 +137,10 @@ def dependence_text(facts, names, rows):
 
 
 def warn_dependent(facts, names, rows):
-    """Issues the sentences of dependence_text, if there are any, as a FitWarning."""
+    """Warns, by one FitWarning, of the signs that rows are dependent or the target a class, if any.
+
+    Arguments as in dependence_text.
+    """
     said = " ".join(dependence_text(facts, names, rows))
     if said:
         warnings.warn(said, FitWarning, stacklevel=3)

@@ -1,4 +1,8 @@
-"""Compares predictive densities on held-out rows of a table; Jankowiak et al. 2020."""
+"""Compares predictive densities on held-out rows of a table; Jankowiak et al. 2020.
+
+`asked` holds the parameters of a PredictiveGP as attributes. The method `constant`, a normal
+density with the target's mean and variance, has None in place of a Fit.
+"""
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +35,7 @@ class PredictiveGP(Model):
     methods: str = option(
         None, f"A,B of {', '.join(METHODS)}; default: PPGPR-MFD and exact, above {EXACT_ROWS} "
               f"training rows SVGP; below {FEW} validation rows exact, isotropic (exact with one "
-              "lengthscale) and constant", several=True)
+              "lengthscale) and constant", nargs=None)
     inducing: int = option(None, "inducing inputs; default: a 20th of the training rows, 10 to 100")
     kernel: str = option(None, "default: the likelier of SE and Matern", choices=kernel_names)
     epochs: int = option(None, "default: 400, fewer for large tables")
@@ -46,18 +50,16 @@ class PredictiveGP(Model):
         Rows of equal inputs stay together. With fewer than FEW validation rows, cross-validation
         chooses, unless `methods` is given or rows are a series.
 
-        over: not used; show: called with (epochs, objective)
+        over: not used; show: called with (epochs, objective). Returns this model.
         """
         asked, X, y = self.remember(X, y)
-        asked = SimpleNamespace(**asked)
         texts = self.category_columns()
         rises, falls = directions(np.delete(X, texts, axis=1))
         series = bool(np.any(rises != falls))
         train, val, test = three_parts(X, y, series, asked.seed)
-        table = X, y
-        X = indicators(X, levels_of(X[train], texts))
-        scale = scale_of(X[train], y[train])
-        X_s, y_s = scaled(X, y, scale)
+        with_levels = indicators(X, levels_of(X[train], texts))
+        scale = scale_of(with_levels[train], y[train])
+        X_s, y_s = scaled(with_levels, y, scale)
         methods = asked.methods
         folds = not methods and len(val) < FEW and not series
         if not methods:
@@ -75,29 +77,26 @@ class PredictiveGP(Model):
                 method = "exact"
             check_choice("methods", method, METHODS)
             return fit(X, y, method, callback=show, **how)
-        methods = methods.split(",") if isinstance(methods, str) else methods
+        methods = methods.split(",") if isinstance(methods, str) else np.ravel(methods).tolist()
         fits = {method: trained(method, X_s[train], y_s[train]) for method in methods}
-        candidates = {**fits}
-        fits.pop("constant", None)
-        fits["constant"] = None                          # the last line
-        chooses = np.sort(np.r_[train, val]) if folds else val
+        fits |= dict(constant=None)
         if folds:
+            chooses = np.sort(np.r_[train, val])
             forecasts = {method: by_folds(partial(trained, method), X_s[chooses], y_s[chooses],
                                           asked.seed) for method in fits}
-            best = lowest_nll(forecasts, y_s[chooses])
         else:
+            chooses = val
             forecasts = {method: density(one, X_s[val]) for method, one in fits.items()}
-            best = chosen_method(candidates, X_s[val], y_s[val])
+        best = lowest_nll({method: forecasts[method] for method in methods}, y_s[chooses])
         factors = {method: widened(y_s[chooses], *one) for method, one in forecasts.items()}
         found = {method: score(y_s[test], *density(one, X_s[test]), scale.unit, factors[method])
                  for method, one in fits.items()}
         held = np.sort(np.r_[val, test])
         mean, _ = density(fits[best], X_s[held])
-        self.facts_ = vars(asked) | dependence(*table, y_s[held] - mean) | dict(
-            best=best, kernel=kernel_name(fits[methods[0]].kernel), scores=found, series=series,
+        self.facts_ = vars(asked) | dependence(X, y, y_s[held] - mean) | dict(
+            best=best, kernel=kernel_name(settings["kernel"]), scores=found, series=series,
             factor=factors[best], folds=FOLDS * folds, train=len(train), validate=len(val),
             test=len(test))
-        X, y = table
         self.levels_ = levels_of(X, texts)
         X = indicators(X, self.levels_)
         self.scale_ = scale_of(X, y)
@@ -121,14 +120,34 @@ class PredictiveGP(Model):
 
     def text(self):
         """Returns the scores as text: the answer, a table, the conditions."""
-        return scores_text(self.names_, self.facts_)
+        facts = SimpleNamespace(**self.facts_)
+        best, constant = facts.scores[facts.best], facts.scores["constant"]
+        answer = [f"{facts.best} predicts {self.names_[-1]} with RMSE {best['RMSE']:.4g} on "
+                  f"{facts.test} rows held out, where a constant has {constant['RMSE']:.4g}. Its "
+                  f"95 % intervals hold {100 * best['inside']:.0f} % of them."]
+        table = [f"{'':<14}{'NLL':>8}{'RMSE':>10}"]
+        vague = []
+        for method, one in facts.scores.items():
+            table.append(f"{method:<14}{one['NLL']:8.2f}{one['RMSE']:10.4g}")
+            if method != "constant" and one["NLL"] > constant["NLL"] - 0.01:
+                vague.append(method)
+        if vague:
+            answer.append(f"No better than a constant's density: {', '.join(vague)}.")
+        answer += dependence_text(self.facts_, self.names_, TOGETHER)
+        how = "the last are held out" if facts.series else "drawn at random"
+        return paragraphs(" ".join(answer), table, [
+            f"{facts.train} rows trained each, {how}; kernel {facts.kernel}. Then {facts.best} was "
+            "trained on all.",
+            f"Folds of {facts.train + facts.validate} rows chose, and set the width of the "
+            "intervals." * bool(facts.folds)])
 
 
 def three_parts(X, y, series, seed):
-    """Indices of the rows that train, validate and test, 15:2:3; J App. C.1.
+    """Returns the indices of the rows that train, validate and test, 15:2:3; J App. C.1.
 
-    Rows of equal inputs are in one part. A series is cut in file order, other tables by draw_part.
-    ValueError for fewer than 6 different inputs.
+    X (N, d), y (N,): all rows. Rows of equal inputs are in one part. If `series`, the parts follow
+    each other in the file, otherwise draw_part draws them, with this seed. ValueError for fewer
+    than 6 different inputs.
     """
     _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
     rank = np.searchsorted(np.sort(first), first[group.ravel()])      # groups in order of the file
@@ -153,10 +172,11 @@ def three_parts(X, y, series, seed):
 def begin(X, y, asked):
     """Trains a full GP on START_ROWS rows; returns its kernel, ard and start for fit, a dict.
 
-    The periodic kernel has its own start. asked: the parameters of a PredictiveGP.
+    X (n, d), y (n,): the training rows, scaled; asked: its kernel and seed are used. The periodic
+    kernel has its own start.
     """
     if asked.kernel == "periodic":
-        return dict(kernel=asked.kernel)
+        return dict(kernel=kernel_named(asked.kernel))
     rows = np.random.default_rng(asked.seed).permutation(len(y))[:START_ROWS]
     found, _ = trained_part(X[rows], y[rows], kernel=kernel_named(asked.kernel))
     x, kernel, ard = end_of(found, {})
@@ -164,7 +184,11 @@ def begin(X, y, asked):
 
 
 def size_of(asked, N):
-    """Returns a dict of M, batch, epochs and seed for fit on N training rows."""
+    """Returns a dict of M, batch, epochs and seed for fit on N training rows.
+
+    asked: its inducing (M), batch, epochs and seed are used; what is None gets the default for N
+    rows. M is at most N.
+    """
     batch = asked.batch or (200 if N <= 20_000 else 1000)
     return dict(
         M=min(asked.inducing or min(max(N // 20, 10), 100), N), batch=batch, seed=asked.seed,
@@ -182,7 +206,8 @@ def density(fit, X):
 def by_folds(trained, X, y, seed):
     """Cross-validates: returns mean, var (n,), predicted for each row by a Fit to the other folds.
 
-    trained: function (X, y) -> Fit; X (n, d), y (n,). Rows of equal inputs are in one fold.
+    trained: a function (X, y) -> Fit; X (n, d), y (n,): the rows; seed: draws the FOLDS folds. Rows
+    of equal inputs are in one fold.
     """
     _, group = np.unique(X, axis=0, return_inverse=True)
     group = group.ravel()
@@ -196,24 +221,20 @@ def by_folds(trained, X, y, seed):
 def widened(y, mean, var):
     """Returns the half-width, in standard deviations, of 95 % intervals for new y; at least 1.96.
 
-    Split conformal: the k-th smallest |y - mean|/sd of held-out rows (n,), k = ceil(0.95 (n + 1)).
-    Below 19 rows it is the largest, and the intervals hold less.
+    y, mean, var (n,): targets of held-out rows and their predictions. Split conformal: the k-th
+    smallest |y - mean|/sd, k = ceil(0.95 (n + 1)). Below 19 rows it is the largest, and the
+    intervals hold less.
     """
     off = np.sort(np.abs(y - mean) / np.sqrt(var))
     k = min(math.ceil(0.95 * (len(y) + 1)), len(y))
     return max(1.96, float(off[k - 1]))
 
 
-def chosen_method(fits, X, y):
-    """The key of the Fit in `fits` that lowest_nll chooses on validation rows X (n, d), y (n,)."""
-    return lowest_nll({method: density(one, X) for method, one in fits.items()}, y)
-
-
 def lowest_nll(forecasts, y):
-    """The method with the lowest NLL on held-out targets y (n,).
+    """Returns the method with the lowest NLL on held-out targets y (n,).
 
-    forecasts: method -> (mean, var), (n,) each. `exact` is preferred unless its NLL is higher by
-    more than one standard error of the difference.
+    forecasts: dict of method -> (mean, var), (n,) each. `exact` is preferred unless its NLL is
+    higher by more than one standard error of the difference.
     """
     losses = {}
     for method, (mean, var) in forecasts.items():
@@ -233,25 +254,3 @@ def score(y, mean, var, unit, factor=1.96):
     inside = np.abs(y - mean) <= factor * np.sqrt(var)
     return dict(NLL=nll(y, mean, var), RMSE=unit * rmse(y, mean), CRPS=unit * crps(y, mean, var),
                 inside=float(np.mean(inside)))
-
-
-def scores_text(names, facts):
-    """Returns the facts_ of a PredictiveGP as text; names: of inputs and target."""
-    found, best, n = facts["scores"], facts["best"], facts["test"]
-    answer = [f"{best} predicts {names[-1]} with RMSE {found[best]['RMSE']:.4g} on {n} rows held "
-              f"out, where a constant has {found['constant']['RMSE']:.4g}. Its 95 % intervals hold "
-              f"{100 * found[best]['inside']:.0f} % of them."]
-    vague = [method for method in found if found[method]["NLL"] > found["constant"]["NLL"] - 0.01]
-    if len(vague) > 1:
-        answer.append(f"No better than a constant's density: {', '.join(vague[:-1])}.")
-    if facts["validate"] < FEW and len(found) > 2 and not facts["folds"]:
-        answer.append(f"Only {facts['validate']} validation rows chose between the methods.")
-    answer += dependence_text(facts, names, TOGETHER)
-    table = [f"{'':<14}{'NLL':>8}{'RMSE':>10}"]
-    table += [f"{method:<14}{one['NLL']:8.2f}{one['RMSE']:10.4g}" for method, one in found.items()]
-    how = "the last are held out" if facts["series"] else "drawn at random"
-    return paragraphs(" ".join(answer), table, [
-        f"{facts['train']} rows trained each, {how}; kernel {facts['kernel']}. Then {best} was "
-        "trained on all.",
-        f"Folds of {facts['train'] + facts['validate']} rows chose, and set the width of the "
-        "intervals." * bool(facts["folds"])])

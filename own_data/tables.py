@@ -1,4 +1,14 @@
-"""Reads tables of numbers from text files: chooses columns, counts missing cells."""
+"""Reads tables of numbers from text files: chooses columns, counts missing cells.
+
+Arguments of several functions:
+
+    lines     an iterable of the lines of a table
+    source    what messages call the table: a path, or PIPE
+    cells     list of the texts of a row or column
+    names     list of the names of all columns, which are counted from 0
+    decimal   decimal mark of the numbers, "." or ","
+    known     the names in an earlier part of a stream, "" for columns that are not used
+"""
 import codecs
 import contextlib
 import csv
@@ -18,10 +28,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from own_data.models import code_of, few, many
+from own_data.models import code_of, columns, few, many
 
 MISSING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "<na>"}     # cells, in lower case
 PIPE = "standard input"
+CLOCK = "the row number"       # the input of a stream of one column
 COMMENT = ("#", "%")           # what begins a line that is no row, except
 EXCEL_ERROR = re.compile(r"#(n/a|[^\W\d][\w/]*[!?])", re.IGNORECASE)
 END = "<end>"
@@ -68,7 +79,10 @@ class Table(NamedTuple):
 # --- lines and cells -----------------------------------------------------------------------------
 
 def as_latin_1(err):
-    """A decoder's error handler: bytes that are not UTF-8 are read as Latin-1."""
+    """A decoder's error handler: bytes that are not UTF-8 are read as Latin-1.
+
+    err: a UnicodeDecodeError. Returns the text of these bytes, and where to go on.
+    """
     return err.object[err.start:err.end].decode("latin-1"), err.end
 
 
@@ -76,9 +90,10 @@ codecs.register_error("latin-1", as_latin_1)
 
 
 def lines_of(path):
-    """Yields the lines of a text file, plain or gzip, as they come; path - is standard input.
+    """Yields the lines of the text file at path, plain or gzip, as they come.
 
-    The text is UTF-8, or else Latin-1. ValueError if the file is not text.
+    The path "-" is standard input. The text is UTF-8, or else Latin-1. ValueError if the file is
+    not text.
     """
     if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed")
@@ -96,17 +111,17 @@ def lines_of(path):
 
 
 def without_comments(lines, skip, comments):
-    """Yields the lines, with empty ones in place of comments and of the first `skip`.
+    """Yields the lines, empty ones in place of comments, of the first `skip` and of Excel's "sep=".
 
-    The comments are appended to the list `comments`. Below the first row, a line of tabs is a row
-    of empty cells.
+    So lines keep their numbers. A comment begins with # or %, unless it is an error of Excel such
+    as #N/A; it is appended, without that mark, to the list `comments`. A line of white space is
+    empty, except that a line of tabs below the first row is a row of empty cells.
     """
     begun = False
     for n, line in enumerate(lines, 1):
         text = line.strip()
-        if n <= skip:
-            text = ""
-        elif not begun and re.fullmatch("sep=.?", text, re.IGNORECASE):     # Excel's first line
+        excel = not begun and re.fullmatch("sep=.?", text, re.IGNORECASE)       # its first line
+        if n <= skip or excel:
             text = ""
         elif text.startswith(COMMENT) and not EXCEL_ERROR.match(text):
             comments.append(text[1:])
@@ -118,7 +133,10 @@ def without_comments(lines, skip, comments):
 
 
 def csv_rows(lines, mark, quoting=csv.QUOTE_MINIMAL):
-    """A csv.reader of the lines; if the mark between cells is a blank, tabs count as blanks."""
+    """Returns a csv.reader of the lines.
+
+    mark: what separates cells; if it is a blank, tabs count as blanks. quoting: of csv.reader.
+    """
     if mark == " ":
         lines = (line.replace("\t", " ").strip() for line in lines)
     return csv.reader(lines, delimiter=mark, skipinitialspace=True, quoting=quoting)
@@ -127,71 +145,49 @@ def csv_rows(lines, mark, quoting=csv.QUOTE_MINIMAL):
 def cells_of(lines, mark, source):
     """Yields (line number, cells) of each row that is not empty; mark: what separates cells.
 
-    A quoted cell may extend over several lines. ValueError if its quote does not close, or if each
-    of these lines, read without quotes, has as many cells as the row: then the quote swallowed
-    rows.
+    A quoted cell may extend over several lines. ValueError, which names the source, if its quote
+    does not close, or if each of these lines, read without quotes, has as many cells as the row:
+    then the quote swallowed rows.
     """
+    lines, again = itertools.tee(itertools.chain(lines, [END]))
+    reader = csv_rows(lines, mark)
     before = 0
-    taken = []
-    reader = csv_rows(kept(itertools.chain(lines, [END]), taken), mark)
     for cells in reader:
         cells = [cell.strip() for cell in cells]
         if cells == [END]:
             return
         if cells and END in cells[-1]:
             raise ValueError(f"{source}: a quote opens after line {before} and does not close")
+        taken = [*itertools.islice(again, reader.line_num - before)]
         if len(taken) > 1:
             alone = csv_rows(filter(str.strip, taken), mark, csv.QUOTE_NONE)
             if {len(row) for row in alone} == {len(cells)}:
                 raise ValueError(f"{source}: a quote opens in line {before + 1} and closes in line "
                                  f"{reader.line_num}, with whole rows between them")
-        taken.clear()
         before = reader.line_num
         if len(cells) > 1 or any(cells):
             yield before, cells
 
 
-def kept(lines, taken):
-    """Yields the lines, and appends each to the list `taken`."""
-    for line in lines:
-        taken.append(line)
-        yield line
+def number(cell, decimal="."):
+    """Returns a cell's value: NaN if it is missing, None if it is no number.
 
-
-def number_reader(decimal=".", na="", name=""):
-    """Returns a function that reads a cell: its value, NaN if it is missing, None if no number.
-
-    na: more cells that mean missing, separated by commas; a number stands for all equal to it, and
-    NAME=CELL is for the column of that name alone. name: of this column.
+    cell: its text; decimal: decimal mark.
     """
-    marks = [mark.removeprefix(f"{name}=") for mark in listed(na)]
-    values = {as_number(mark) for mark in marks}
-
-    def number(cell):
-        if cell.lower() in MISSING or cell in marks:
-            return math.nan
-        text = cell.translate(SWAP) if decimal == "," else cell
-        try:
-            value = float(text.replace("_", "no"))
-        except ValueError:
-            return None
-        if math.isinf(value):
-            return None
-        return math.nan if value in values else value
-    return number
+    if cell.lower() in MISSING:
+        return math.nan
+    text = cell.translate(SWAP) if decimal == "," else cell
+    try:
+        value = float(text.replace("_", "no"))
+    except ValueError:
+        return None
+    return None if math.isinf(value) else value
 
 
 def as_number(cell):
-    """Returns a cell's value, read with either decimal mark; NaN if it is missing, None if a text.
-    """
-    value = number_reader(".")(cell)
-    return number_reader(",")(cell) if value is None else value
-
-
-def listed(text):
-    """Splits an option's text at commas and line ends outside quotes; returns a list."""
-    rows = csv.reader(io.StringIO(text or "", newline=""))
-    return [*itertools.chain.from_iterable(rows)]
+    """Returns a cell's value, as `number` does, with either decimal mark."""
+    value = number(cell)
+    return number(cell, ",") if value is None else value
 
 
 # --- what the first lines say --------------------------------------------------------------------
@@ -199,13 +195,11 @@ def listed(text):
 def separator(lines, decimal):
     """Guesses what separates cells, from the first one or two lines of a table; returns the mark.
 
-    With it, both lines have equally many cells, give or take one; of such marks, it finds the most
-    numbers in the last line. A blank stands for several, or for tabs. A comma that is also the
-    decimal mark separates only where cells are quoted.
+    lines: a list of these. With the mark, both lines have equally many cells, give or take one; of
+    such marks, it finds the most numbers in the last line. A blank stands for several, or for tabs.
+    A comma that is also the decimal mark separates only where cells are quoted.
     """
-    marks = ";\t|, "
-    if decimal == ",":
-        marks = ";\t| " + "," * ('"' in lines[-1])
+    marks = [mark for mark in ";\t|, " if mark != decimal or '"' in lines[-1]]
 
     def merit(mark):
         first, *_, last = [*csv_rows(lines * 2, mark)]
@@ -215,10 +209,12 @@ def separator(lines, decimal):
 
 
 def is_header(first, second):
-    """Whether the first row is a header: its cells are names, that is, texts.
+    """Whether the first row is a header, i.e. names.
 
-    Different whole numbers, such as years, may be among them if some text is above a number, or if
-    they are evenly spaced years and the numbers of the second row are not.
+    first, second: the cells of this row and of the row after it. At least one cell of the first
+    must be a text. Beside texts and empty cells there may be numbers, if
+        either they are different whole numbers, and some text stands above a number,
+        or those of four digits, 1000 to 2999, rise by one step, and those of `second` do not.
     """
     texts = [as_number(cell) is None for cell in first]
     numbers = [cell for cell, text in zip(first, texts) if cell and not text]
@@ -229,10 +225,10 @@ def is_header(first, second):
 
 
 def even_years(cells):
-    """Whether the cells are several years that rise by one step."""
+    """Whether the cells that are years, 1000 to 2999, are several and rise by one step."""
     years = [int(cell) for cell in cells if re.fullmatch("[12][0-9]{3}", cell)]
     steps = {*np.diff(years)}
-    return years and len(steps) == 1 and min(steps) > 0
+    return len(steps) == 1 and bool(min(steps) > 0)
 
 
 def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
@@ -244,45 +240,47 @@ def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
         notes    sentences on what was left out; one on comments may be added after the last row
         rows     iterator of (line number, cells)
 
-    known: the names in an earlier part of a stream, "" where unused. wanted: a first row with all
-    of these names is the header. From PIPE, whose rows arrive later, it waits for at most two.
+    skip: how many lines to leave out first; wanted: a first row with all of these names is the
+    header. It reads two lines ahead, or one if names are known and the source is PIPE, whose rows
+    arrive later.
     """
     live = source == PIPE
+    ahead = 1 if known and live else 2
     comments, notes = [], []
-    lines, ahead = itertools.tee(without_comments(lines, skip, comments))
-    ahead = filter(str.strip, ahead)
-    begun = [*itertools.islice(ahead, 1)]
+    lines, copy = itertools.tee(without_comments(lines, skip, comments))
+    begun = [*itertools.islice(filter(str.strip, copy), ahead)]
     if not begun:
         raise ValueError(f"{source} has no rows")
-    waits = not (known or live) or not is_row(begun, decimal, known)
-    begun += itertools.islice(ahead, int(waits))
     mark = separator(begun, decimal)
     rows = cells_of(lines, mark, source)
-    begin = [*itertools.islice(rows, 1 + waits)]
+    begin = [*itertools.islice(rows, ahead)]
     names, row = begin[0][1], begin[-1][1]
     above = [cells for cells in csv_rows(comments, mark) if len({*cells}) == len(row)]
-    if is_header(names, row) or wanted and {*wanted} <= {*names}:
+    if known:
+        ours = [name for name in known if not re.fullmatch(r"(column \d+)?", name)]
+        again = ours and [*dict.fromkeys(name for name in names if name in ours)] == ours
+        names = known
+        del begin[:bool(again)]
+    elif is_header(names, row) or wanted and {*wanted} <= {*names}:
         names = fitted(names, row)
         del begin[0]
     elif above and is_header(above[-1], row):
         names = [name.strip() for name in above[-1]]
-    elif waits and not wanted and numbers_columns(names, row):
+    elif not wanted and numbers_columns(names, row):
         notes.append(f"the first line, {few(names)}, numbers the columns")
         del begin[0]
     else:
-        names = known if len(known) == len(row) else [""] * len(row)
+        names = [""] * len(row)
     before = len(comments)
     begin += itertools.islice(rows, 0 if live else LOOK)
-    unused = []
-    for i, name in enumerate(names):
+    unused = [i for i, name in enumerate(known) if not name]
+    for i, name in enumerate([] if known else names):
         column = [cells[i] for _, cells in begin if len(cells) == len(names)]
         if name or not column or any(column) and not (i == 0 and any(names) and is_index(column)):
             continue
         unused.append(i)
         why = "is an index" if any(column) else "is empty"
         notes.append(f"column {i} has no name and {why}: not used")
-    if len(known) == len(names):
-        unused = [i for i, name in enumerate(known) if not name]
     names = [name if name and names.index(name) == i else f"column {i}"
              for i, name in enumerate(names)]
 
@@ -303,24 +301,11 @@ def is_index(cells):
     return whole and not alone and 2 * len({*cells}) > len(cells)
 
 
-def is_row(lines, decimal, known):
-    """Whether the first line of a table is surely a row, not a header, whatever the line below is.
-
-    It then has numbers alone. If names are known, it has as many cells, and not these names; if
-    not, its cells do not count 0, 1, 2 or 1, 2, 3.
-    """
-    cells = next(csv_rows(lines, separator(lines, decimal)))
-    cells = [cell.strip() for cell in cells]
-    if any(as_number(cell) is None for cell in cells):
-        return False
-    return len(cells) == len(known) and cells != known if known else not counts(cells)
-
-
 def fitted(names, row):
     """Returns the names, with an empty one added or removed if the row has one cell more or fewer.
 
-    R, the language, gives the column of row names no name, and a separator may end either line. In
-    other cases the names are unchanged.
+    names, row: the cells of the header and of the row below. R, the language, gives the column of
+    row names no name, and a separator may end either line. In other cases the names are unchanged.
     """
     more = len(row) - len(names)
     if more == -1 and not names[-1]:
@@ -331,25 +316,21 @@ def fitted(names, row):
 
 
 def numbers_columns(first, second):
-    """Whether the first row numbers the columns: 0, 1, 2, ... or 1, 2, 3, ...
+    """Whether the first row numbers the columns: 0, 1, 2, ... or 1, 2, 3, ...; cells may be empty.
 
-    Two whole numbers above two others are taken for a row.
+    first, second: cells of the first two rows. Two whole numbers above two others are taken for a
+    row.
     """
-    d = len([*filter(None, first)])
-    return counts(first) and (d > 2 or d == 2 and not all(map(str.isdecimal, second)))
-
-
-def counts(cells):
-    """Whether the cells that are not empty are 0, 1, 2 or 1, 2, 3, ..."""
-    cells = [*filter(None, cells)]
-    d = len(cells)
-    return cells in ([*map(str, range(d))], [*map(str, range(1, d + 1))])
+    cells = [*filter(None, first)]
+    numbers = [*map(str, range(len(cells) + 1))]
+    most = 1 + all(map(str.isdecimal, second))           # as many may be a row
+    return cells in (numbers[:-1], numbers[1:]) and len(cells) > most
 
 
 # --- rows of numbers -----------------------------------------------------------------------------
 
-def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", na="", skip=0,
-              known=(), wanted=(), target=True, mended=()):
+def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", na=(), skip=0,
+              known=(), wanted=(), target=True, mended=(), first=0):
     """Yields a head, then each row as an array of numbers (columns,), NaN where a cell is missing.
 
     The head: names of the columns used; names of all, "" where unused; notes; which of the columns
@@ -357,11 +338,17 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
 
         choose       (names of all columns, indices of the unused) -> indices of those used
         categories   names of all columns -> indices of the categories
+        na           list of more cells that mean missing; a number stands for all equal to it, and
+                     NAME=CELL is for the column of that name alone
         target       whether the last column used is the target
-        mended       as in Refused; in these columns, cells that are not numbers become 0
-    decimal, na, skip: the program's options; known, wanted: as in open_table.
+        mended       [(column, anything)]: cells in these columns that are not numbers become 0
+        first        number of the first row; without a column of inputs the number of a row is
+                     its input
+    decimal, skip: the program's options; known, wanted: as in open_table.
 
-    Refused names source, line, column and cell; its remedies are for all rows below.
+    Raises Refused at the first row with a wrong number of cells or a cell that is no number. Its
+    remedies are for that row and, unless the source is PIPE, all later ones. ValueError if the
+    target is a category.
     """
     names, unused, notes, rows = open_table(lines, source, decimal, skip, known, wanted)
     used = choose(names, unused)
@@ -369,19 +356,24 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
     codes = {*categories(names)}
     if target and used[-1] in codes:
         raise ValueError(f"{names[used[-1]]} is the target, a number: --target chooses another")
-    yield [names[i] for i in used], known, notes, [k for k, i in enumerate(used) if i in codes]
-    readers = [number_reader(decimal, na, name) for name in names]
+    clock = len(used) == target
+    yield ([CLOCK] * clock + [names[i] for i in used], known, notes,
+           [k for k, i in enumerate(used) if i in codes])
     zeros = {name for name, _ in mended}
+    marks = [[mark.removeprefix(f"{name}=") for mark in na or []] for name in names]
+    gone = [{*texts, *map(as_number, texts)} - {None} for texts in marks]
 
     def value(cells, i):
-        found = readers[i](cells[i])
+        found = number(cells[i], decimal)
+        if gone[i] & {cells[i], found}:
+            return math.nan
         if found is None and names[i] in zeros:
             return 0.0
         return code_of(cells[i]) if found is None and i in codes else found
     for count, (n, cells) in enumerate(rows):
         row = [value(cells, i) for i in used] if len(cells) == len(names) else [None]
         if None not in row:
-            yield np.array(row)
+            yield np.array([first + count] * clock + row, float)
             continue
         below = [(n, cells), *(rows if source != PIPE else [])]
         whole = [(line, one) for line, one in below if len(one) == len(names)]
@@ -401,9 +393,9 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
 def remedies(source, names, bad, target, decimal, there):
     """Returns the remedies, in the form that Refused describes, for cells that are not numbers.
 
-        bad      index of each column used -> {line: cell} of such cells
+        bad      dict: index of a column used -> {line number: cell} of such cells
         target   index of its column, or False
-        there    index of a column -> how many of its cells are not missing
+        there    dict: index of a column -> how many of its cells are not missing
     """
     good = [i for i in bad if not bad[i] and 2 * there[i] > max(there.values())]
     kinds = {i: kind_of([*bad[i].values()], decimal, there[i]) for i in bad if bad[i]}
@@ -437,12 +429,13 @@ def remedies(source, names, bad, target, decimal, there):
 
 
 def kind_of(cells, decimal, there):
-    """Classifies those cells of a column that are not numbers; returns kind, line, mark.
+    """Classifies the cells of a column that are not numbers; returns kind, line, mark.
 
-        kind   a key of DOES
+        kind   a key of DOES: "date", "symbol" (punctuation alone), "unit" (numbers with a unit),
+               "word" (few different ones among numbers), "id" (most differ) or "text"
         line   the line in pandas that makes numbers of dates or units, else ""
         mark   the decimal mark with which all of the cells are numbers, else ""
-    there: how many cells of the column are not missing.
+    cells: these cells; there: how many cells of the column are not missing.
     """
     for form in DATES + CLOCKS:
         with contextlib.suppress(ValueError):
@@ -450,7 +443,7 @@ def kind_of(cells, decimal, there):
                 datetime.strptime(cell, form)
             part = "hour" if form in CLOCKS else "dayofyear"
             return "date", f"{{0}} = pd.to_datetime({{0}}, format={form!r}).dt.{part}", ""
-    if all(re.fullmatch(r"\W+", cell) for cell in cells):
+    if re.fullmatch(r"\W+", "".join(cells)):
         return "symbol", "", ""
     for mark in sorted(UNITS, key=decimal.__ne__):
         parts = [UNITS[mark].fullmatch(cell) for cell in cells]
@@ -462,48 +455,50 @@ def kind_of(cells, decimal, there):
             code += ".str.replace(',', '.')" * (mark == ",")
             return "unit", f"{{0}} = pd.to_numeric({{0}}.str.strip(){code})", "" if apart else mark
     different = {*cells}
-    words = not any(map(str.isdigit, "".join(different))) and len(different) <= FEW
-    if words and 2 * len(cells) < there:
+    numbered = re.search(r"\d", "".join(cells))
+    if not numbered and len(different) <= FEW and 2 * len(cells) < there:
         return "word", "", ""
     return "id" if len(different) > max(20, there / 2) else "text", "", ""
 
 
 def typed(names, numbers):
-    """Returns columns as typed in an option: by name if that is an identifier, else by number."""
+    """Returns columns as typed in an option: by name if that is an identifier, else by number.
+
+    numbers: the indices of these columns. Returns a list of texts.
+    """
     return [names[i] if names[i].isidentifier() or str(i) in names else str(i) for i in numbers]
 
 
-def read_table(lines, source, choose, keep_gaps=False, **reading):
-    """Reads lines into a Table; counts rows with a missing cell and omits them unless keep_gaps.
+def read_table(lines, source, choose, **reading):
+    """Reads lines into a Table; counts rows with a missing cell and omits them.
 
-    reading: other arguments of read_rows.
+    choose, reading: arguments of read_rows. ValueError if there is no row; Refused if missing cells
+    leave fewer than four.
     """
     (names, known, notes, categories), *rows = read_rows(lines, source, choose, **reading)
-    values = np.array(rows).reshape(len(rows), len(names))
+    if not rows:
+        raise ValueError(f"{source} has no rows below its header")
+    values = np.array(rows)
     complete = ~np.isnan(values).any(1)
-    if not keep_gaps:
-        numbers = np.delete(np.arange(len(names)), categories)
-        notes = notes + [*likely_codes([names[i] for i in numbers], values[:, numbers])]
-        by_column = np.isnan(values).sum(0)
-        most = [i for i in np.argsort(-by_column, kind="stable")[:5] if by_column[i]]
-        gaps = f"most gaps: {few([f'{names[i]} {by_column[i]}' for i in most])}"
-        if not len(rows):
-            raise ValueError(f"{source} has no rows below its header")
-        if complete.sum() < 4 and not complete.all():
-            worst = [known.index(names[i]) for i in most if 2 * by_column[i] > by_column.max()]
-            raise Refused(f"{source} has {many(complete.sum() or 'no', 'complete row')} of "
-                          f"{len(rows)}; {gaps}", [[dict(drop=typed(known, worst))]])
-        if np.mean(complete) < 0.8:
-            notes.append(gaps)
-    return Table(names, values if keep_gaps else values[complete], int(np.sum(~complete)), notes,
-                 categories)
+    numbers = np.delete(np.arange(len(names)), categories)
+    notes = notes + [*likely_codes([names[i] for i in numbers], values[:, numbers])]
+    by_column = np.isnan(values).sum(0)
+    most = [i for i in np.argsort(-by_column, kind="stable")[:5] if by_column[i]]
+    gaps = f"most gaps: {few([f'{names[i]} {by_column[i]}' for i in most])}"
+    if complete.sum() < 4 and not complete.all():
+        worst = [known.index(names[i]) for i in most if 2 * by_column[i] > by_column.max()]
+        raise Refused(f"{source} has {many(complete.sum() or 'no', 'complete row')} of "
+                      f"{len(rows)}; {gaps}", [[dict(drop=typed(known, worst))]])
+    if np.mean(complete) < 0.8:
+        notes.append(gaps)
+    return Table(names, values[complete], int(np.sum(~complete)), notes, categories)
 
 
 def likely_codes(names, values):
     """Yields a sentence per column of values (N, columns) that seems to have a code for missing.
 
-    Such a code is a repeated smallest or largest value, far from all others. In a column of whole
-    numbers it must also be at most 0, or written in nines.
+    names: of these columns. Such a code is a repeated smallest or largest value, far from all
+    others. In a column of whole numbers it must also be at most 0, or written in nines.
 
     Far: by more than the range of the others; if written in nines, by more than a tenth of that
     range and more than any gap between the others.
@@ -512,15 +507,16 @@ def likely_codes(names, values):
         known = column[~np.isnan(column)]
         whole = np.all(known % 1 == 0)
         for code in (known.min(initial=0), known.max(initial=0)):
-            others = known[known != code]
+            others = np.sort(known[known != code])
             times = len(known) - len(others)
             nines = {*f"{abs(code):.12g}"} <= {*"9."}
-            room = np.ptp(others) if len(others) else 0.0
-            if nines and room:
-                room = max(room / 10, np.diff(np.sort(others)).max())
-            if whole and code > 0 and not nines:
-                continue                                 # a count, or a rank
-            if times > 1 and 0 < room < np.abs(others - code).min():
+            count = whole and code > 0 and not nines     # or a rank
+            if count or times < 2 or len(others) < 2:
+                continue
+            room = np.ptp(others)
+            if nines:
+                room = max(room / 10, np.diff(others).max())
+            if 0 < room < np.abs(others - code).min():
                 option = shlex.quote(f"--na={name}={code:.12g}")
                 yield (f"{name} is {code:.12g} in {times} of {len(column)} rows, far outside the "
                        f"others: if that means missing, {option}")
@@ -528,36 +524,23 @@ def likely_codes(names, values):
 
 # --- columns -------------------------------------------------------------------------------------
 
-def column(names, which, option):
-    """The number of the column `which`, a name or a number from 0; ValueError names the option."""
-    if which in names:
-        return names.index(which)
-    if which.isdecimal() and int(which) < len(names):
-        return int(which)
-    raise ValueError(f"--{option} {which!r} is no column; the columns are {few(names)}")
-
-
-def columns(names, option, text):
-    """Returns the indices of the columns that an option's text lists; errors as in column."""
-    return [column(names, which, option) for which in listed(text)]
-
-
 def chosen(names, unused=(), target=None, inputs=None, drop=None, group=None, least=2):
     """Returns the indices of the columns used: the group, if any, then the inputs, then the target.
 
-    target, inputs, drop, group: texts of the options. By default the target is the last column, and
-    the inputs are all others but the unused. Refused if fewer than `least` columns are left;
-    ValueError if the target is also an input, dropped, or the group.
+    unused: indices of columns that are no inputs by default; target, inputs, drop, group: the
+    options, names or numbers of columns (inputs and drop lists of these). By default the target is
+    the last column, and the inputs are all others but the unused. Refused if fewer than `least`
+    columns are left; ValueError if the target is also an input, dropped, or the group.
     """
     numbers = partial(columns, names)
-    group = numbers("group", group)
-    apart = numbers("drop", drop) + group
+    group = numbers("--group", group and [group])
+    apart = numbers("--drop", drop) + group
     left = [i for i in range(len(names)) if i not in apart and i not in unused]
     if len(left) < least:
         raise Refused(f"the table needs inputs and a target; its columns are {few(names)}",
                       [[dict(skip=n) for n in range(1, FEW)], [dict(verb="follow")]])
-    target = (numbers("target", target) or left)[-1]
-    inputs = numbers("inputs", inputs) or [i for i in left if i != target]
+    target = (numbers("--target", target and [target]) or left)[-1]
+    inputs = numbers("--inputs", inputs) or [i for i in left if i != target]
     if target in (*inputs, *apart):
         raise ValueError(f"{names[target]} is the target, and no input: --target chooses another")
     return [*group, *inputs, target]

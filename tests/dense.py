@@ -129,16 +129,10 @@ def dense_full_gp(X, y, ln_theta, ln_noise, X_new, m=lambda X: np.zeros(len(X)),
     return mean, cov
 
 
-def dense_eq08(K, y, s2):
-    """KL(Q||P) of the full GP; R (8) as printed."""
-    A = K + s2 * np.eye(len(y))
-    Ainv = np.linalg.inv(A)
-    ln_dets = np.linalg.slogdet(A)[1] - len(y) * np.log(s2)
-    return (ln_dets - np.trace(K @ Ainv) + y @ Ainv @ K @ Ainv @ y) / 2
-
-
 def eigen_eq08(K, y, s2):
-    """The same from the eigenvalues and eigenvectors of K, which cannot cancel; R App. D."""
+    """KL(Q||P) of the full GP, R (8), from the eigenvalues and eigenvectors of K: nothing cancels;
+    R App. D.
+    """
     lam, E = np.linalg.eigh(K)
     lam = np.maximum(lam, 0)
     quadratic = lam / (lam + s2) ** 2 * (E.T @ y) ** 2
@@ -203,7 +197,7 @@ def dense_fit(result, X, y):
     kind = kind_of(result.kernel)
     if result.method in FULL:
         mean, cov = dense_full_gp(X, y, ln_theta, result.ln_noise, X, kind=kind)
-        KL = dense_eq08(dense_kernel(X, X, ln_theta, kind), y, math.exp(result.ln_noise))
+        KL = eigen_eq08(dense_kernel(X, X, ln_theta, kind), y, math.exp(result.ln_noise))
         return mean, np.diag(cov), KL
     if not result.method.startswith("free"):
         return dense_dual(X, y, Z, ln_theta, result.ln_noise, result.alpha, kind)

@@ -4,7 +4,6 @@ Nothing here is imported from the modules.
 """
 
 import functools
-import itertools
 import math
 import pathlib
 import types
@@ -80,17 +79,9 @@ def central_difference(f, x, h=4e-3):
     return np.reshape(slopes, x.shape + np.shape(slopes)[1:])
 
 
-def crossed(names, *values, default):
-    """Decorator: the test runs for all combinations; slow are those where default(*case) is false.
-
-    Each value of each list must stand in a case that is not slow.
-    """
-    cases = list(itertools.product(*values))
-    for i, of_one in enumerate(values):
-        assert {case[i] for case in cases if default(*case)} == set(of_one), names
-    marks = {case: () if default(*case) else pytest.mark.slow for case in cases}
-    return each(
-        names, [pytest.param(*case, marks=marks[case]) for case in cases])
+def refuses(says):
+    """A context that must raise a ValueError which says this."""
+    return pytest.raises(ValueError, match=says)
 
 
 def slow_from(n, cases):

@@ -12,35 +12,23 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 from beyond import certificates, rounding, search, stream
-from figures_of import baselines
 
-
-# --- modules -------------------------------------------------------------------------------------
-
-SHIPPED = types.SimpleNamespace(R=R, J=J, L=L, baselines=baselines)
 
 # --- kernels -------------------------------------------------------------------------------------
 
-KERNELS = {            # kind -> module and name of the kernel
-    "SE": ("R", "se_kernel"), "Matern32": ("J", "matern32"), "Matern52": ("J", "matern52"),
-    "periodic": ("J", "periodic"), "mixture": ("L", "spectral_mixture")}
+KERNELS = {"SE": R.se_kernel, "Matern32": J.matern32, "Matern52": J.matern52,
+           "periodic": J.periodic, "mixture": L.spectral_mixture}
 WAVES = ("periodic", "mixture")
 
 
-def kernel_function(kind, modules=SHIPPED):
-    """The kernel of a kind, shipped or traced."""
-    module, name = KERNELS[kind]
-    return getattr(getattr(modules, module), name)
-
-
 def kind_of(function):
-    """The kind of a shipped kernel."""
-    return next(kind for kind in KERNELS if kernel_function(kind) is function)
+    """The kind of a kernel."""
+    return next(kind for kind, kernel in KERNELS.items() if kernel is function)
 
 
 def kernel_for(ln_theta):
     """SE, or a mixture where ln_theta is a table."""
-    return kernel_function("mixture" if np.ndim(ln_theta) == 2 else "SE")
+    return KERNELS["mixture" if np.ndim(ln_theta) == 2 else "SE"]
 
 
 def kernel_case(kind, d=2, shared=False):
@@ -95,15 +83,12 @@ def drawn(seed):
         X=X, y=unit * rng.standard_normal(N), p=p, unit=unit, scale=scale, rng=rng)
 
 
-LN_THETA = {"ard": [0.3, -0.2, 0.5, 0.1], "T=2": [0.3, 0.1]}
-
-
-def problem(kind="ard", N=40, M=6, seed=0):
+def problem(N=40, M=6):
     """X (N, 3), y, Z (M, 3), ln_theta, ln_noise: a generic, well-conditioned check point."""
-    rng = default_rng(seed)
+    rng = default_rng(0)
     X = rng.standard_normal((N, 3))
     y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
-    return X, y, X[:M] + 0.3 * rng.standard_normal((M, 3)), np.array(LN_THETA[kind]), -1.3
+    return X, y, X[:M] + 0.3 * rng.standard_normal((M, 3)), np.array([0.3, -0.2, 0.5, 0.1]), -1.3
 
 
 # --- J -------------------------------------------------------------------------------------------
@@ -119,67 +104,47 @@ def wave(N, seed=0, d=1):
     return X, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(N)
 
 
-def variant_parameters(method, rng, ln_theta, ln_noise, Z, Z_mean):
-    """The dict p of a method; what it has besides the arguments is drawn, L_S with entries of
-    either sign.
+def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
+    """X (N, 2), y and a generic, well-conditioned dict p, the diagonal of L_S of either sign;
+    changes: to ln_theta, ln_noise.
     """
+    rng = default_rng(4)
+    X = rng.standard_normal((N, 2))
+    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
+    ln_theta = [-0.2, 0.1, 1.5, 1.3, 0.2] if kernel == "periodic" else [-0.4, 0.3, 0.2]
+    p = dict(ln_theta=ln_theta, ln_noise=-1.3) | changes
+    p = {name: np.array(v) for name, v in p.items()}
     variant = J.METHODS[method][1]
-    M = len(Z)
-    p = dict(ln_theta=np.array(ln_theta), ln_noise=np.array(ln_noise))
     if variant == "no Z":
-        return p
-    p["Z"], diagonal = Z, lambda: rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
+        return X, y, p
+
+    def near(first, n):
+        return X[np.arange(first, first + n) % N] + 0.3 * rng.standard_normal((n, 2))
+
+    def diagonal():
+        return rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
+
+    p["Z"] = near(0, M)
     if variant in ("MFD", "OD"):
-        p["Z_mean"] = Z_mean
+        p["Z_mean"] = near(M, M + 1)
     if variant != "Z only":
-        p["m"] = rng.standard_normal(len(Z_mean if variant == "MFD" else Z))
+        p["m"] = rng.standard_normal(len(p["Z_mean" if variant == "MFD" else "Z"]))
     if variant in ("Chol", "OD"):
         p["L_S"] = np.tril(0.3 * rng.standard_normal((M, M))) + np.diag(diagonal())
     if variant in ("MF", "MFD"):
         p["L_S"] = diagonal()
     if variant == "OD":
-        p["a"] = rng.standard_normal(len(Z_mean))
-    return p
+        p["a"] = rng.standard_normal(M + 1)
+    return X, y, p
 
 
-def rough_parameters(method, X, M=4, seed=0, kernel="Matern52"):
-    """A generic, well-conditioned dict p for X (N, 2); the seed may be a generator."""
-    rng = default_rng(seed)
-
-    def near(low, high):
-        return X[np.arange(low, high) % len(X)] + 0.3 * rng.standard_normal((high - low, 2))
-
-    Z = near(0, M)
-    Z_mean = near(M, 2 * M + 1) if J.METHODS[method][1] in ("MFD", "OD") else None
-    ln_theta = [-0.2, 0.1, 1.5, 1.3, 0.2] if kernel == "periodic" else [-0.4, 0.3, 0.2]
-    return variant_parameters(method, rng, ln_theta, -1.3, Z, Z_mean)
-
-
-def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
-    """X (N, 2), y and rough_parameters; changes: to ln_theta, ln_noise."""
-    rng = default_rng(4)
-    X = rng.standard_normal((N, 2))
-    y = np.sin(X.sum(1)) + 0.3 * rng.standard_normal(N)
-    return (
-        X,
-        y,
-        dict(
-            rough_parameters(method, X, M, rng, kernel),
-            **{k: np.array(v) for k, v in changes.items()}),
-    )
-
-
-def J_objective(method, p, X, y, N=20, beta_reg=0.3, gamma=1.05, kernel="Matern52", module=J):
+def J_objective(method, p, X, y, N=None, beta_reg=1.0):
     """value, back of the objective that a method minimises, in nats per row."""
-    kernel = module.KERNELS[kernel]
-    if method in ("exact", "FITC"):
-        nll = module.full_gp_nll if method == "exact" else functools.partial(
-            module.sparse_nll, kind="FITC")
-        own = {name: v for name, v in p.items() if name != "X"}
-        value, back = nll(X, y, **own, kernel=kernel)
-        return value / len(y), lambda d: back(d / len(y))
-    g = functools.partial(module.gamma_fit, gamma=gamma) if method == "gamma-robust" else None
-    return module.objective(p, X, y, N, method, beta_reg, kernel, g)
+    if method not in ("exact", "FITC"):
+        return J.objective(p, X, y, N, method, beta_reg)
+    nll = J.full_gp_nll if method == "exact" else functools.partial(J.sparse_nll, kind="FITC")
+    value, back = nll(X, y, **p, kernel=J.matern52)
+    return value / len(y), lambda d: back(d / len(y))
 
 
 @functools.cache
@@ -220,15 +185,14 @@ def L_problem(kind="ARD", keep=0, seed=5):
         X_a=X_a, y_a=y_a, X_b=X_b, y_b=y_b, noise=-1.1)
 
 
-def L_grid(q, n=9):
-    """Inputs around those of an L_problem, (n, d)."""
-    return default_rng(0).uniform(-3, 3, (n, q["Z_a"].shape[1]))
+def L_grid(q):
+    """Inputs around those of an L_problem, (9, d)."""
+    return default_rng(0).uniform(-3, 3, (9, q["Z_a"].shape[1]))
 
 
 def first_state(q):
     """The Posterior after the first batch of an L_problem."""
-    kernel = kernel_function(q["kernel"]) if "kernel" in q else kernel_for(q["theta_a"])
-    nothing = L.prior(q["Z_a"], q["theta_a"], kernel)
+    nothing = L.prior(q["Z_a"], q["theta_a"], kernel_for(q["theta_a"]))
     return L.update(nothing, q["X_a"], q["y_a"], q["noise"])
 
 
@@ -258,6 +222,22 @@ BOUND_POINTS = [
     (0.3, 4.0, 7, 6.0, 0.9, 0.1)]
 
 
+class Table:
+    """A data frame, as far as arrays go: indexed by names of columns alone."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype=dtype)
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, key):
+        raise KeyError(key)
+
+
 # --- trained fits and streams --------------------------------------------------------------------
 
 
@@ -265,11 +245,6 @@ def sine(N=60, d=2, seed=0):
     rng = default_rng(seed)
     X = rng.standard_normal((N, d))
     return X, np.sin(1.5 * X[:, 0]) + 0.3 * X[:, -1] + 0.2 * rng.standard_normal(N)
-
-
-def same(p, q):
-    """Whether two dicts of parameters are equal to the last bit."""
-    return p.keys() == q.keys() and all(np.array_equal(p[name], q[name]) for name in p)
 
 
 def fit(*args, **options):

@@ -22,15 +22,13 @@ import pacgp_ref as R
 import predictive as J
 from beyond import certificates, kernels, rounding, stream
 from own_data import copying
-from test_ref import TABLE, TRACES
-from tests.dense import (
-    decimal_kernel, dense_predict, gaussian_kl, inverse, joint_covariance)
+from test_ref import SHIPPED, TABLE, TRACES
+from tests.dense import decimal_kernel, dense_predict, gaussian_kl, inverse, joint_covariance
 from tests.oracles import (
-    assert_all_close, assert_close, decimal_cholesky, decimal_solve, decimals, each, EPS, GENERIC,
-    HERE, INF, leaves, NAMES, NAN, same_bytes)
+    assert_close, decimal_cholesky, decimal_solve, decimals, each, EPS, GENERIC, HERE, INF, leaves,
+    NAMES, NAN, refuses, same_bytes)
 from tests.problems import (
-    certified, crowded, kernel_case, kernel_function, KERNELS, ODD, odd_data, pac_objective,
-    SHIPPED, wave)
+    certified, crowded, kernel_case, KERNELS, ODD, odd_data, pac_objective, Table, wave)
 
 X = np.round(16 * default_rng(0).standard_normal((20, 2))) / 16    # float32 has these
 y = np.round(16 * np.sin(X[:, 0])) / 16
@@ -88,27 +86,11 @@ L.stream: X=X, y=y, Z=Z, method="O-PACGP", n0=8, pretrain=4, steps=4, batch=4, e
 MODELS = {"fit", "learner", "posterior"}
 
 
-class Frame:
-    """A data frame, as far as arrays go: indexed by names of columns alone."""
-
-    def __init__(self, values):
-        self.values = values
-
-    def __array__(self, dtype=None, copy=None):
-        return np.array(self.values, dtype=dtype)
-
-    def __len__(self):
-        return len(self.values)
-
-    def __getitem__(self, key):
-        raise KeyError(key)
-
-
 def another(value):
     """The same value in another form, in which arithmetic would overflow or round."""
     if isinstance(value, dict):
         return {name: another(v) for name, v in value.items()}
-    forms = {np.ndarray: Frame, bool: np.bool_, int: np.uint8, tuple: np.float32,
+    forms = {np.ndarray: Table, bool: np.bool_, int: np.uint8, tuple: np.float32,
              float: lambda v: (np.int8 if v == int(v) else np.float16)(v)}
     return forms.get(type(value), lambda v: v)(value)
 
@@ -176,7 +158,7 @@ def test_entry_refuses(entry):
     """NaN, infinities, other shapes and types: a ValueError that names the argument."""
     for name, value in arguments(entry).items():
         for bad in bad_for("fit" if name in MODELS else value):
-            with pytest.raises(ValueError, match=name.rstrip("s")):
+            with refuses(name.rstrip("s")):
                 called(entry, {name: bad})
 
 
@@ -285,8 +267,17 @@ REFUSED = r"""
 R.full_gp(X * 0, y, np.zeros(2), -80.0)                               K . sigma.2 I is not positive
 R.inverse_cholesky(np.zeros((9, 2)), np.zeros(2), jitter=0.0)         with a jitter of 0 sigma_s
 R.with_start(dict(L_S=np.eye(2)), dict(L_S=np.ones((2, 2))))          L_S.*triangular
+L.certified_stream(X, y, Z, THETA, -1.0, 0.4, 0.1, "nonsense")        loss
+L.certified_stream(X, y, Z, THETA, -1.0, 0.4, batch=2.5)              batch
+L.certified_stream(X, y, Z, THETA, -1.0, 0.4, batch=0)                batch
+L.certified_stream(X, y, Z, THETA, -1.0, 0.4, eps=0.0)                eps
+L.certified_stream(X, y, Z, THETA, -1.0, 0.4, delta=0.0)              delta
+L.certified_stream(X, y, Z, THETA, -1.0, -1.0)                        lam
+L.certified_stream(X, y, Z, THETA, -1.0, "a")                         must hold real numbers
+L.certified_stream(X, y, Z, THETA, 400.0, 0.4)                        ln_noise
 L.online_bound("5", 1.0, 10, 0.1)          loss_sum must hold real numbers
 L.online_bound(5.0, 1.0, 10, np.ma.array([0.1, 0.2], mask=[0, 1]))          lam must hold real
+R.lbfgs(lambda x: (NAN, x), X[0])                                     start x0
 R.fit(X, y, "VFE")                                                    VFE needs M
 R.fit(X, y[1:])                                                       length: 20 rows against 19
 R.fit(X, y, "VFE", 3, batch=2)                                        batch.*free
@@ -305,6 +296,12 @@ J.fit(X, y, patience=1)                                               needs X_va
 J.nll(y[:3], COLUMN, 1.0)                                             \(3, 1\)
 J.rmse(COLUMN, y[:3])                                                 \(3, 1\)
 J.crps(y[:3], y[:3], COLUMN)                                          \(3, 1\)
+J.crps(y, y, np.append(np.ones(19), -1.0))                            var must be
+J.nll(y, y, np.append(np.ones(19), 0.0))                              var must be
+certificates.prior_from_part(X, y, share=0.02)                        fewer than two
+certificates.prior_from_part(X, y, rows=[3])                          leave two rows in each
+certificates.prior_from_part(X, y, rows=[3, 3])                       increasing row indices
+certificates.prior_from_part(X, y, rows=[3, 20])                      increasing row indices
 rounding.KL_from_above(-0.26, 0.25)                                   KL divergence .* below 0
 pac_objective(**GENERIC, KL=1.0, eps=NAN)                             eps
 pac_objective(**GENERIC, KL=NAN, eps=EPS)                             KL
@@ -318,7 +315,7 @@ pac_objective(**GENERIC | dict(y=y[:7, None]), KL=1.0, eps=EPS)       differ in 
 @each("line", REFUSED)
 def test_refused_with_a_remedy(line):
     call, says = re.split("  +", line)
-    with pytest.raises(ValueError, match=says):
+    with refuses(says):
         eval(call)
 
 
@@ -351,16 +348,13 @@ def test_odd_data_J_fit(method, case):
 
 
 @each("method", J.METHODS)
-def test_odd_data_J_shift_and_distance(method):
-    """X shifted by 1000: the same predictions. X times 1e200: a warning, and numbers."""
+def test_odd_data_J_distance(method):
+    """X times 1e200: a warning, and numbers."""
     X, y = wave(30, d=2)
-
-    def predictions(X):
-        return J.predict(J.fit(X, y, method, Z=X[:4], epochs=5), X)
-
-    assert_all_close(predictions(X + 1000), predictions(X), 1e-7)
+    X = X * 1e200
     with pytest.warns(R.FitWarning, match="column 0 of X has mean .* scales X and y"):
-        assert np.all(np.isfinite(predictions(X * 1e200)))
+        found = J.fit(X, y, method, Z=X[:4], epochs=5)
+    assert np.all(np.isfinite(J.predict(found, X)))
 
 
 @each("case", [case for case in ODD if case not in ("N = 1", "d > N")])
@@ -530,17 +524,16 @@ def test_kernel_far_value_and_ulps(kind):
 
 
 def test_kernel_outliers(monkeypatch):
-    """Only outliers cost differences, one each of 60 and 40 rows; all else is as by differences.
-    Gradients: "outliers" in test_ref.py.
+    """Only outliers cost differences, one each of 60 and 40 rows. Values: above; gradients:
+    "outliers" in test_ref.py.
     """
     X1, X2 = np.split(default_rng(0).standard_normal((100, 4)), [60])
     X1[7], X2[3] = 100, -70
     cells, plain = [], R.differences
     monkeypatch.setattr(R, "differences", lambda a, b, inv_l: (
         cells.append(len(a) * len(b)), plain(a, b, inv_l))[1])
-    E, want = (R.ln_se_kernel(X1, X2, np.array([0.3, 0.5]), exact)[0] for exact in (False, True))
-    assert_close(E, want, 1e-15)
-    assert sum(cells) == 60 + 40 - 1 + 60 * 40
+    R.ln_se_kernel(X1, X2, np.array([0.3, 0.5]))
+    assert sum(cells) == 60 + 40 - 1
 
 
 @each("kind", KERNELS)
@@ -550,8 +543,8 @@ def test_kernel_refuses(kind):
     wide = np.c_[X1, X1]
     for args in ((X1[:, :1], X2, theta), (wide, X2, theta), (wide, wide, theta),
                  (X1, X2, theta[..., -1:])):
-        with pytest.raises(ValueError, match="ln_theta must have .*entries for"):
-            kernel_function(kind)(*args)
+        with refuses("ln_theta must have .*entries for"):
+            KERNELS[kind](*args)
 
 
 @each("name", NAMES)
@@ -582,5 +575,5 @@ def test_R_eq24_risk_from_above(name, share):
             for side in (-1, 0, 1) for t in np.linspace(-1, 1, 41)]
     largest = np.mean(np.max(near, 0))
     assert largest - 1e-9 <= bound(var) < largest + 1e-8 + 0.25 * (share > 0)
-    with pytest.raises(ValueError, match="variance is .*, below 0"):
+    with refuses("variance is .*, below 0"):
         bound(-np.abs(var) - 1)

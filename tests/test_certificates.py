@@ -25,9 +25,9 @@ from tests.exact import (
     distance, full_gp, inverse, kl_to_prior, loss_of_mean, marginals, OTHERS, total_loss)
 from tests.oracles import (
     assert_all_close, assert_just_above, decimals, each, exact_kl_inv, same_bytes, slow_from)
-from tests.problems import (
-    BOUND_POINTS, fit, ill_conditioned, kind_of, theta_of, wave)
+from tests.problems import BOUND_POINTS, fit, ill_conditioned, kind_of, theta_of, wave
 
+pytestmark = pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
 
 # --- who may look at what ------------------------------------------------------------------------
 
@@ -49,18 +49,18 @@ def replaced(X, y, rows):
 def fixed_before(gp, certificate, M):
     """What a CertifiedGP must fix before it looks at the rows that certify."""
     fit = gp.fit_.fit
-    fixed = [gp.scale_, gp.facts_["eps"], gp.facts_["scale_rows"], fit.delta]
+    fixed = [fit.method, fit.loss, fit.kernel, gp.scale_, fit.delta]
+    fixed += [gp.facts_["eps"], gp.facts_["scale_rows"]]
     if certificate != "paper":
         fixed += [fit.optimum.f, fit.optimum.x, fit.optimum.history, fit.ln_theta, fit.ln_noise]
     if certificate == "prior":
         fixed += [fit.Z[:M or gp.facts_["trained"]]]
     if certificate == "held-out":
         fixed += [fit.Z, fit.posterior.Linv, fit.posterior.m, float(gp.facts_["by_sd"])]
-    return (fit.method, fit.loss, fit.kernel.__name__), fixed
+    return fixed
 
 
-@pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
-@each("seed", [0, 1])
+@each("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @each("certificate, grouped, M", [
     ("paper", False, None), ("prior", False, None), ("prior", False, 8), ("held-out", False, None),
     ("held-out", False, 8), ("held-out", True, None)])
@@ -87,17 +87,14 @@ def test_who_may_look_at_what(monkeypatch, certificate, grouped, M, seed):
             gp.coverage = 0.6
         return fixed_before(gp.fit(X, y, groups=labels, train=train), certificate, M)
 
-    names, want = fixed(X, y)
-    assert M or certificate != "prior" or names[2] != "se_kernel"
+    want = fixed(X, y)
+    assert M or certificate != "prior" or want[2] is not R.se_kernel
     if certificate != "paper":                           # the same split, given
         monkeypatch.setattr(certify, "draw_part", None)
-        given_names, given = fixed(X, y, np.isin(np.arange(N), rows))
-        assert given_names == names and same_bytes(given, want)
+        assert same_bytes(fixed(X, y, np.isin(np.arange(N), rows)), want)
         monkeypatch.setattr(certify, "draw_part", lambda *table: rows)
     for table in replaced(X, y, rows):
-        got_names, got = fixed(*table)
-        assert got_names == names
-        assert same_bytes(got, want)
+        assert same_bytes(fixed(*table), want)
 
 
 # --- the draw of part one ------------------------------------------------------------------------
@@ -107,18 +104,17 @@ def test_draw_part():
     """In order, by every column, the groups and the seed, not by type, unit or an ulp in each cell;
     two rows in each part at least.
     """
+    draw = certificates.draw_part
     X, y = wave(101, d=2)
-    rows = certificates.draw_part(X, y, 0.6, 1)
-    assert len(rows) == 61
-    assert set(np.diff(rows)) <= set(range(1, 101))
-    for X_2, y_2, seed in ((X, y, 0), (X[::-1], y, 1), (X, np.r_[y[:-1], 0.5], 1)):
-        assert not np.array_equal(rows, certificates.draw_part(X_2, y_2, 0.6, seed))
+    rows = draw(X, y, 0.6, 1)
+    assert len(rows) == 61 and np.all(np.diff(rows) > 0)
     labels = np.arange(101) // 2
-    drawn = [rows] + [certificates.draw_part(*table, 0.6, 1, groups) for *table, groups in (
-        (X, y, labels), (X, y, labels[::-1]), (X[:, ::-1], y, None), (X, y + 1e-6 * X[:, 0], None),
-        (X + [1e-6, 0] * y[:, None], y, None), (X + [0, 1e9], y, None), (X[:, [1, 1]], y, None))]
-    assert len({tuple(one) for one in drawn}) == len(drawn)
-    one, other = ({*groups[certificates.draw_part(X, y, 0.6, 1, groups)].tolist()}
+    drawn = [rows, draw(X, y, 0.6)] + [draw(*table, 0.6, 1) for table in (
+        (X[::-1], y), (X[:, ::-1], y), (X[:, [1, 1]], y), (X + [0, 1e9], y),
+        (X, np.r_[y[1:], y[0]]), (X + [1e-6, 0] * y[:, None], y), (X, y + 1e-6 * X[:, 0]))]
+    drawn += [draw(X, y, 0.6, 1, groups) for groups in (labels, labels[::-1])]
+    assert len({*map(tuple, drawn)}) == len(drawn)
+    one, other = ({*groups[draw(X, y, 0.6, 1, groups)].tolist()}
                   for groups in (labels, np.arange(101) % 51))
     assert one != other                                  # of the same groups
     rng = default_rng(0)
@@ -126,41 +122,11 @@ def test_draw_part():
         X_N = rng.standard_normal((N, 3)).round(2) * [1, 0, 1e9] + [0, 0, 1.7e9]
         y_N = rng.integers(0, 9, N) * 0.1
         ulps = [np.nextafter(a, rng.choice([-9, 9], a.shape) * 1e99) for a in (X_N, y_N)]
-        want = certificates.draw_part(X_N, y_N, 0.5)
         for table in (ulps, (8.1 * X_N, y_N / 3)):
-            assert np.array_equal(certificates.draw_part(*table, 0.5), want)
-    of_floats, of_bytes = (
-        certificates.draw_part(np.eye(6, dtype=kind), y[:6], 0.5) for kind in ("f8", "i1"))
+            assert np.array_equal(draw(*table, 0.5), draw(X_N, y_N, 0.5))
+    of_floats, of_bytes = (draw(np.eye(6, dtype=kind), y[:6], 0.5) for kind in ("f8", "i1"))
     assert np.array_equal(of_floats, of_bytes)
-    assert len(certificates.draw_part(X[:4], y[:4], 0.5)) == 2
-    for part in (dict(share=0.02), dict(rows=[3, 3]), dict(rows=[3]), dict(rows=[3, 40])):
-        with pytest.raises(ValueError, match="fewer than two|increasing row indices"):
-            certificates.prior_from_part(X[:40], y[:40], **part)
-
-
-@each("grouped", [False, True])
-def test_draw_owes_nothing_to_the_file(grouped, N=183, delta=0.1, tables=200):
-    """Files sorted by x, or in any order with groups of one to five rows whose label tells where
-    they are, and a prediction that misses the upper half of x: the held-out bound fails in a tenth
-    of them at most (four standard deviations, 17 tables, are left to chance). A constant seed fails
-    in more.
-    """
-    rng = default_rng(N)
-    part = default_rng(0).permutation(N)[:N // 2]
-    failed = np.zeros(2)
-    for _ in range(tables):
-        x = np.sort(rng.uniform(0, 1, N))
-        labels = np.arange(N)
-        if grouped:
-            labels = rng.permutation(np.repeat(labels, rng.integers(1, 6, N)))
-        X = x[labels][:, None]
-        rows = certificates.draw_part(X, X[:, 0], 0.5, 0, labels if grouped else None)
-        for i, first in enumerate((labels[rows], part)):
-            missed = np.delete(x, first) > 0.5
-            failed[i] += certificates.binomial_bound(np.sum(missed), len(missed), delta) < 0.5
-    print(f"\nof {tables} tables the bound fails in {failed[0]}, with a constant seed {failed[1]}")
-    assert failed[0] <= tables * delta + 4 * math.sqrt(tables * delta * (1 - delta))
-    assert failed[1] > 2 * tables * delta
+    assert len(draw(X[:4], y[:4], 0.5)) == 2
 
 
 # --- held-out rows -------------------------------------------------------------------------------
@@ -275,7 +241,6 @@ def test_certify_predictions(of_groups):
         scores = certificates.interval_scores(of_groups, X, y, groups=groups)
         half_width = certificates.covering_score(scores, 0.9, 0.05)
         assert found == pytest.approx((held.mean_bound, held.mean_risk, half_width, n), rel=1e-9)
-        assert found.half_width >= np.partition(np.abs(y - mean), 215)[215]
         bound, *_, nothing, _ = certificates.certify_predictions(y, mean, eps, 0.05, groups)
         assert (bound, nothing) == (found.bound, None)
     assert certificates.certify_predictions([1, 3], [2, 2], 1).missed == 0
@@ -299,23 +264,6 @@ def test_covering_score_value(n, coverage, delta):
     assert (k == math.inf) == (Decimal(coverage) ** n > delta)
     if k < math.inf:
         assert at_least(int(k)) <= delta < at_least(int(k) - 1)
-
-
-@each("law, share_below", [
-    (lambda u: u, lambda t: t), (lambda u: np.floor(10 * u), lambda t: (t + 1) / 10),
-    (lambda u: np.where(u < 0.9, 0.0, u), lambda t: np.maximum(t, 0.9))],
-    ids=["continuous", "tied", "atom"])
-def test_covering_score_coverage(law, share_below, tables=10_000):
-    """Of 60 scores that are continuous, tied, with an atom: the share below is less than 0.9 in a
-    tenth of the tables at most, and four standard deviations. Of uniform ones the next smaller
-    score fails in more.
-    """
-    u = np.sort(default_rng(0).uniform(0, 1, (tables, 60)))
-    k = int(certificates.covering_score(np.arange(60)[::-1], 0.9, 0.1))
-    failed = np.mean(share_below(law(u[:, k])) < 0.9 - 1e-12)
-    lower = np.mean(u[:, k - 1] < 0.9)
-    print(f"\nfailed: {failed}, one place lower {lower}")
-    assert failed <= 0.1 + 4 * math.sqrt(0.09 / tables) < lower
 
 
 # --- a prior from a part of the rows -------------------------------------------------------------
@@ -350,7 +298,6 @@ def dense_given(parts, Z, ln_theta, alpha, jitter, kind):
 @each("method, M, kernel", [
     ("kl-PAC-GP", None, R.se_kernel), ("full-GP", None, OTHERS[2]), ("kl-PAC-SGP", 5, OTHERS[0]),
     ("VFE", 5, OTHERS[1])])
-@pytest.mark.filterwarnings("ignore:.*stopped after", "ignore:.*B > 0.999")
 def test_prior_share_value(method, M, kernel):
     """B of a fit from part one, optimum.x and dense matrices: the best temper, which is kept, no
     grid; what is stored predicts as that one.
@@ -559,7 +506,7 @@ def test_L_eq09_online_bound_coverage(T, delta=0.05):
     assert alone < right <= delta < min(wrong)
 
 
-@each("T, U", [(20, 4), pytest.param(60, 6, marks=pytest.mark.slow)])
+@each("T, U", [(12, 4), pytest.param(60, 6, marks=pytest.mark.slow)])
 def test_certificate_coverage(T, U, delta=0.05):
     """The exact probability that the mixture ever fails, on the stream that adapts to hurt it most,
     is below delta. It is above without the confidence term, with half of it, and for the best of 20
@@ -599,8 +546,7 @@ def fair_coins(seed, rows, look, eps=0.98):
     return certificates.certificate(float(np.sum(losses)), 0.0, rows).bound, np.mean(risks)
 
 
-@each("rows", [300, 2500])
-def test_batch_boundaries_must_not_look(rows):
+def test_batch_boundaries_must_not_look(rows=300):
     """Whether a row opens a new batch is a hypothesis of the theorem: decided after the row is
     seen, the certificate fails in 4 of 4 streams, decided before in none.
     """

@@ -12,21 +12,17 @@ import pacgp_ref as R
 import predictive as J
 from beyond import blocks, kernels
 from tests.dense import (
-    dense_dual, dense_eq08, dense_eq09, dense_eq11, dense_full_gp, dense_K_MM, dense_kernel,
-    eigen_eq08, gaussian_kl, ln_normal, whitened)
+    dense_dual, dense_eq09, dense_eq11, dense_full_gp, dense_K_MM, dense_kernel, eigen_eq08,
+    gaussian_kl, ln_normal, whitened)
 from tests.oracles import (
-    assert_all_close, assert_close, central_difference, decimal_solve, decimals, DEFINITIONS, each,
-    EPS, exact_kl, exact_kl_inv, exact_norm_cdf, exact_xi, expectation, GENERIC, INF, NAMES, NAN,
-    quadrature)
-from tests.problems import (
-    drawn, kernel_case, kernel_function, KERNELS, LN_THETA, pac_objective, problem, WAVES)
+    assert_all_close, assert_close, central_difference, DEFINITIONS, each, EPS, exact_kl,
+    exact_kl_inv, exact_norm_cdf, exact_xi, expectation, GENERIC, INF, NAMES, NAN, quadrature,
+    refuses)
+from tests.problems import drawn, kernel_case, KERNELS, pac_objective, problem, WAVES
 
-UNIT = [
-    0.0, 1e-300, 1e-100, 1e-20, 1e-12, 1e-8, 1e-5, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6,
-    0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 1 - 1e-5, 1 - 1e-8, 1 - 1e-12, 1.0]
-NATS = [
-    1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0,
-    20.0, 36.0, 40.0, 100.0, 300.0, 700.0, INF]
+SMALL = 10.0 ** np.array([-300, -100, -20, -12, -8, -5, -3])
+UNIT = [0.0, *SMALL, 0.01, 0.05, *np.linspace(0.1, 0.9, 9), 0.95, 0.99, *(1 - SMALL[3:]), 1.0]
+NATS = [*10.0 ** np.arange(-10, 3), 0.03, 0.3, 0.5, 2.0, 5.0, 20.0, 36.0, 300.0, 700.0, INF]
 
 
 # --- R (1)-(3), Sec. 2, App. A: risks, kl and its inverse ------------------------------------
@@ -41,8 +37,6 @@ def test_R_sec21_bayes_risk_bound_value(name):
     at_mean = DEFINITIONS[name][0](u, c)
     expected = R.LOSSES[name](y, y + u, var, EPS)[0]
     assert np.all(at_mean <= 2 * expected * (1 + 1e-12))
-    if name in R.ZERO_ONE_LOSSES:
-        assert np.any(at_mean > 1.99 * expected)  # no smaller factor than 2 would do
     assert np.all(R.bayes_risk_bound(np.array([0.1, 0.5, 0.7])) == [0.2, 1.0, 1.0])
 
 
@@ -65,7 +59,6 @@ def test_R_eq03_kl_inv_limit():
     """Corners; a float for scalars, arrays broadcast."""
     q = np.array(UNIT)
     eps = np.array(NATS)
-    assert_close(R.kl_inv(0, eps), -np.expm1(-eps), 2e-13)  # App. A: kl^-1(0, eps) = 1 - exp(-eps)
     for got, want in ((R.kl_inv(1, eps), 1), (R.kl_inv(q, 0), q), (R.kl_inv(q, INF), 1)):
         assert np.all(got == want)
     assert type(R.kl_inv(0.1, 0.1)) is type(R.kl_inv(0, 0)) is float
@@ -93,8 +86,6 @@ def test_R_eq05_pac_bayes_bound_limit():
     """What rounding leaves of KL or penalty below 0 counts as 0; the paper's delta, no penalty and
     2 sqrt(N) by default.
     """
-    want = (1.5 + 0.7 + math.log(2 * math.sqrt(50) / 0.05)) / 50
-    assert_close(R.complexity(1.5, 50, 0.05, 0.7), want, 1e-15)
     for f in (R.pac_bayes_bound, R.pac_bayes_bound_grad, R.pinsker_bound, R.pinsker_bound_grad):
         assert np.array_equal(f(0.1, -5e-10, 50, 0.05, -5e-10), f(0.1, 0.0, 50, 0.05, 0.0))
         assert f(0.1, 5.0, 100) == f(0.1, 5.0, 100, 0.01, 0.0, False)
@@ -125,11 +116,8 @@ def test_R_eq04_eq05_eq14_every_bound_is_a_bound(name):
     "n, jitter",
     [(1, 1e-8), (30, 1e-8), (48, 1e-2), (49, 1e-8), (100, 1e-8), (100, 1e-10), (300, 1e-8)])
 def test_R_sec31_tri_inv_value(n, jitter):
-    """Factors of kernel matrices of condition up to 6e11, against exact substitution up to n = 100:
-    right to cond(L) ulp.
-
-    As by substitution X L = A to |X| |L| ulp, and L^-1 L = I to cond(L) 1e-16, where a product form
-    alone is 1e5 times worse.
+    """Factors of kernel matrices of condition up to 6e11: as by substitution X L = A to |X| |L|
+    ulp, and L^-1 L = I to cond(L) 1e-16, where a product form alone is 1e5 times worse.
     """
     x = np.linspace(0, 3 if n <= 100 else 10, n)[:, None]
     L = R.cholesky(R.se_kernel(x, x, np.zeros(2))[0] + jitter * np.eye(n), "K")
@@ -137,8 +125,6 @@ def test_R_sec31_tri_inv_value(n, jitter):
     Linv = R.tri_inv(L)
     X = R.solve_triangle(A, L, Linv)
     cond = np.linalg.cond(L)
-    if n <= 100:
-        assert_close(Linv, decimal_solve(decimals(L), decimals(np.eye(n))), 2e-15 * cond)
     assert np.array_equal(Linv, np.tril(Linv))
     assert np.max(np.abs(Linv @ L - np.eye(n))) < 1e-16 * cond + 1e-15
     assert np.max(np.abs(X @ L - A)) < 1e-14 * np.max(np.abs(X) @ np.abs(L))
@@ -160,21 +146,19 @@ def test_R_sec31_round_to_grid_value(grid):
 
 
 def test_R_sec31_sec4_ln_grid_size_golden():
-    """|grid| = (G+1)^T: 7.1 nats for each of T; over 80 % of the rows of pol and kin40k the penalty
-    of the paper's tables. The paper's grid is two decimals in [-6, 6].
+    """|grid| = (G+1)^T; over 80 % of the rows of pol the penalty of the paper's tables. The paper's
+    grid is two decimals in [-6, 6].
     """
     got = R.round_to_grid(np.array([0.123, -2.718, 5.999, 7.0]))
     assert np.max(np.abs(got - [0.12, -2.72, 6.0, 6.0])) < 1e-15
-    assert round(R.ln_grid_size(2), 1) == 14.2
     assert round(R.ln_grid_size(27) / 12000, 4) == 0.0160
-    assert round(R.ln_grid_size(9) / 32000, 4) == 0.0020
     assert_close(R.ln_grid_size(3, (6.0, 4)), math.log(5**3), 1e-15)
 
 
 # --- R (6)-(8): full GP ----------------------------------------------------------------------
 
 
-def test_R_eq07_eq08_full_gp_value_kl_of_processes():
+def test_R_eq08_eq07_full_gp_value_kl_of_processes():
     """Adding inputs without data leaves the KL of the joint at KL(Q(f_N)||P(f_N)); leaving data
     inputs out lowers it.
     """
@@ -190,21 +174,6 @@ def test_R_eq07_eq08_full_gp_value_kl_of_processes():
 
     assert_close(KL, kl_at(more), 1e-13)
     assert kl_at(more[5:]) < 0.9 * KL
-
-
-@each("ln_noise, ln_l2, tol", [
-    (-9, 0.0, 1e-12),
-    (-9, 4.0, 1e-10),       # of cond(A) = 3e5
-    (4, 4.0, 1e-11),        # terms of N/2 cancel to 0.06,
-    (10, 0.0, 1e-7)])       # to 2e-7
-def test_R_eq08_full_gp_limit_kl_eigen(ln_noise, ln_l2, tol):
-    """Little noise, long lengthscales, much noise: the eigenvalue form, which cannot cancel, is the
-    reference.
-    """
-    X, y, _, _, _ = problem()
-    ln_theta = np.array([ln_l2, 0.0])
-    (_, _, KL), _ = R.full_gp(X, y, ln_theta, float(ln_noise))
-    assert_close(KL, eigen_eq08(dense_kernel(X, X, ln_theta), y, math.exp(ln_noise)), tol)
 
 
 # --- R (9)-(11): sparse GP -------------------------------------------------------------------
@@ -249,7 +218,7 @@ def test_R_eq12_eq13_kl_inv_grad_limit():
     assert np.all(d_q >= 0)
     assert np.all(d_eps >= 0)
     assert np.all(~np.isinf(d_q) | ((q == 0) & (eps > 0)))
-    assert np.isinf(d_q[(q == 0) & (eps == 0.1)]).all()
+    assert R.kl_inv_grad(0, 0.1)[0] == INF
     assert np.array_equal(np.isinf(d_eps), (eps == 0) & (q > 0) & (q < 1))
     assert R.kl_inv_grad(0, 0) == (1, 1)
     assert R.kl_inv_grad(1, 0) == (1, 0)
@@ -260,11 +229,9 @@ def test_R_eq12_eq13_kl_inv_grad_limit():
 
 
 def test_R_eq14_pac_objective_value():
-    """Of a mini-batch N counts. At R_S = 0 exactly, where d kl^-1/dq is infinite, value and
-    gradient stay finite; at R_S = 1 they are flat.
+    """At R_S = 0 exactly, where d kl^-1/dq is infinite, value and gradient stay finite; at R_S = 1
+    they are flat.
     """
-    value, *_ = pac_objective(**GENERIC, KL=0.8, eps=EPS, bound="sqrt", N=90)
-    assert_close(value, R.pinsker_bound(R.gibbs_risk(*GENERIC.values(), EPS), 0.8, 90), 1e-15)
     y = np.zeros(5)
     var = np.full(5, 1e-6)
     assert all(np.all(np.isfinite(g)) for g in R.pac_bayes_bound_grad(0.0, 1.0, 50))
@@ -328,7 +295,7 @@ def test_R_eq24_gibbs_risk_range(name):
     assert losses.max() < 1 + 1e-9
     assert (R.mean_loss(-5e-10, 1), R.mean_loss(7 + 3e-9, 7)) == (0, 1)
     for bad in (-2e-9, 1 + 2e-9, NAN):
-        with pytest.raises(ValueError, match=r"the mean loss is .* outside \[0, 1\]"):
+        with refuses(r"the mean loss is .* outside \[0, 1\]"):
             R.mean_loss(bad, 1)
 
 
@@ -369,105 +336,65 @@ def test_R_eq30_norm_cdf_value():
 @each("B, N", [(10, 30), (40, 120)])
 def test_R_eq32_hoeffding_term_coverage(B, N):
     """Of 0-1 losses, |R_S - R_B| exceeds the term at most delta often, half the term more often.
-    Exact, for every R_S = K/N.
-
-    The batch risk is hypergeometric where rows are drawn without replacement, binomial where with.
+    Exact, for every R_S = K/N, of rows drawn without replacement.
     """
     delta = 0.1
     comb = math.comb
 
-    def without(K, k):
-        return comb(K, k) * comb(N - K, B - k) / comb(N, B)
+    def failure(K, radius):
+        return sum(comb(K, k) * comb(N - K, B - k) / comb(N, B)
+                   for k in range(B + 1) if abs(k / B - K / N) > radius)
 
-    def replaced(K, k):
-        return comb(B, k) * (K / N) ** k * (1 - K / N) ** (B - k)
+    def worst(radius):
+        return max(failure(K, radius) for K in range(N + 1))
 
-    for weight in (without, replaced):
-
-        def failure(K, radius):
-            return sum(weight(K, k) for k in range(B + 1) if abs(k / B - K / N) > radius)
-
-        def worst(radius):
-            return max(failure(K, radius) for K in range(N + 1))
-
-        assert worst(R.hoeffding_term(B, delta)) <= delta < worst(R.hoeffding_term(B, delta) / 2)
+    assert worst(R.hoeffding_term(B, delta)) <= delta < worst(R.hoeffding_term(B, delta) / 2)
 
 
-@each("kind", LN_THETA)
-def test_R_eq33_eq34_J_eq13_nll_value(kind):
+@each("seed", range(6))
+def test_R_eq33_eq34_J_eq13_nll_value(seed):
     """-ln of the density of N(0, A) at y; the printed N x N form of (34), with one G."""
-    X, y, Z, ln_theta, ln_noise = problem(kind)
+    case = drawn(seed)
+    X, y, Z, ln_theta, ln_noise = case.X, case.y, *(
+        case.p[name] for name in ("Z", "ln_theta", "ln_noise"))
     K_MN = dense_kernel(Z, X, ln_theta)
     noise = np.exp(ln_noise) * np.eye(len(y))
     K_NN = dense_kernel(X, X, ln_theta)
     Q_NN = K_MN.T @ np.linalg.solve(dense_K_MM(Z, ln_theta), K_MN)
     Lam = np.diag(np.diag(K_NN - Q_NN))
     full, _ = R.full_gp_nll(X, y, ln_theta, ln_noise)
-    assert_close(full, -ln_normal(y, 0 * y, K_NN + noise), 1e-13)
+    assert_close(full, -ln_normal(y, 0 * y, K_NN + noise), 1e-12)
     for nll, C, T in (("FITC", Q_NN + Lam, 0 * Lam), ("VFE", Q_NN, Lam), ("DTC", Q_NN, 0 * Lam)):
         want = np.trace(T) / (2 * np.exp(ln_noise)) - ln_normal(y, 0 * y, C + noise)
-        assert_close(R.sparse_nll(X, y, Z, ln_theta, ln_noise, nll)[0], want, 1e-13)
+        assert_close(R.sparse_nll(X, y, Z, ln_theta, ln_noise, nll)[0], want, 1e-12)
 
 
-# --- R: what neither units nor blocks may move ---------------------------------------------------
+# --- R: what blocks may not move ------------------------------------------------------------------
 
 
 def as_tuple(outputs):
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def assert_same(got, want, l, tol, units=(1.0, 1.0, 1.0), s=1.0):
-    """Outputs and gradients of two calls, the first in other units, of X in 1/s; d_Z in
-    lengthscales, l.
-    """
+def assert_same(got, want, l, tol):
+    """Outputs and gradients of two calls; d_Z in lengthscales, l."""
     (got, got_back), (want, back) = got, want
     rng = default_rng(0)
     weights = [rng.standard_normal(np.shape(out)) / np.max(np.abs(out)) for out in as_tuple(want)]
 
-    def flat(grads, l):
+    def flat(grads):
         return np.concatenate([np.ravel(grads[name] * (l if name == "Z" else 1.0))
                                for name in sorted(grads)])
 
-    assert_all_close(as_tuple(got), [u * out for u, out in zip(units, as_tuple(want))], tol)
-    moved = got_back(*(w / u for w, u in zip(weights, units)))
-    assert_close(flat(moved, s * l), flat(back(*weights), l), tol)
+    assert_all_close(as_tuple(got), as_tuple(want), tol)
+    assert_close(flat(got_back(*weights)), flat(back(*weights)), tol)
 
 
-FORWARDS = {  # name -> function of R, its arguments after X; that of beyond/blocks.py
-    "R_eq08_full_gp": ("full_gp", "y ln_theta ln_noise", None),
-    "R_eq10_sparse_free": ("sparse_free", "ln_theta Z m L_S", "free_in_blocks"),
-    "R_eq11_sparse_gp": ("sparse_gp", "y ln_theta ln_noise Z alpha", "gp_in_blocks"),
-    "R_eq33_full_gp_nll": ("full_gp_nll", "y ln_theta ln_noise", None),
-    **{f"R_eq34_sparse_nll_{kind}": ("sparse_nll", "y ln_theta ln_noise Z", "nll_in_blocks")
-       for kind in R.SPARSE_NLL}}
-
-
-def forward(name, X, given, in_blocks=False):
-    """outputs, back of a row of FORWARDS; given: y and the parameters."""
-    function, arguments, of_blocks = FORWARDS[name]
-    given = {argument: given[argument] for argument in arguments.split()}
-    if function == "sparse_nll":
-        given["kind"] = name.split("_")[-1]
-    return (getattr(blocks, of_blocks) if in_blocks else getattr(R, function))(X, **given)
-
-
-@each("a, s", [(3.0, 0.5), (1e-4, 1e3)])
-@each("name", FORWARDS)
-def test_R_sec3_units(name, a, s):
-    """y in a unit 1/a as large, X in one 1/s as large: mean goes with a, var with a^2, -ln p(y) by
-    N ln a; KL and all gradients without a unit stand still.
-    """
-    ln_a2 = 2 * math.log(a)
-    for case in map(drawn, range(12)):
-        p = dict(case.p, y=case.y)
-        ln_theta = p["ln_theta"] + 2 * math.log(s)
-        ln_theta[-1] = p["ln_theta"][-1] + ln_a2
-        moved = dict(y=a * case.y, Z=s * p["Z"], ln_theta=ln_theta, ln_noise=p["ln_noise"] + ln_a2)
-        got, back = forward(name, s * case.X, p | moved)
-        got = got - len(case.y) * math.log(a) if "nll" in name else got
-        units = (1.0,) if "nll" in name else (a, a**2, 1.0)
-        want = forward(name, case.X, p)
-        assert_same((got, back), want, np.exp(p["ln_theta"][:-1] / 2), 1e-9, units, s)
+IN_BLOCKS = [  # functions of R and of beyond/blocks.py, and their arguments after X
+    (R.sparse_free, blocks.free_in_blocks, "Z ln_theta m L_S"),
+    (R.sparse_gp, blocks.gp_in_blocks, "y Z ln_theta ln_noise alpha"),
+    *((R.sparse_nll, blocks.nll_in_blocks, f"y Z ln_theta ln_noise {kind}")
+      for kind in R.SPARSE_NLL)]
 
 
 @each("keep", [2**28, 5000, 0], ids=["kept", "partly kept", "not kept"])
@@ -480,18 +407,19 @@ def test_R_sec3_blocks(monkeypatch, seed, block, keep):
     case = drawn(seed)
     p = dict(case.p, y=case.y)
 
-    def all_of(**options):
-        return {name: forward(name, case.X, p, **options) for name in FORWARDS if "sparse" in name}
+    def all_of(column):
+        return [row[column](case.X, *(p.get(name, name) for name in row[2].split()))
+                for row in IN_BLOCKS]
 
     Linv, _, _ = whitened(p["Z"], p["ln_theta"], p["m"], p["L_S"])
     stored = R.StoredPosterior(p["Z"], Linv, p["ln_theta"], p["m"], p["L_S"].T)
-    want = all_of()
+    want = all_of(0)
     predicted = R.sparse_predict(stored, case.X)
     monkeypatch.setattr(R, "BLOCK_BYTES", block)
     monkeypatch.setattr(blocks, "KEEP_BYTES", keep)
     assert len(R.row_blocks(len(case.y), len(case.p["Z"]))) > 1
-    for name, got in all_of(in_blocks=True).items():
-        assert_same(got, want[name], np.exp(p["ln_theta"][:-1] / 2), 1e-10)
+    for pair in zip(all_of(1), want):
+        assert_same(*pair, np.exp(p["ln_theta"][:-1] / 2), 1e-10)
     assert_all_close(blocks.predict_in_blocks(stored, case.X), predicted, 1e-10)
 
 
@@ -503,8 +431,7 @@ def test_R_eq12_eq13_kl_inv_grad():
     digits. test_ref.py has (12) and (13) as printed.
     """
     for q, eps in (
-        (1e-12, 1e-3), (1e-6, 0.5), (0.001, 1e-6), (0.07, 0.1), (0.3, 1e-8), (0.3, 0.3),
-        (0.5, 2.0), (0.9, 0.01), (0.999, 1e-6), (1 - 1e-8, 1e-10)):
+        (1e-12, 1e-3), (0.001, 1e-6), (0.3, 1e-8), (0.5, 2.0), (0.9, 0.01), (1 - 1e-8, 1e-10)):
         with localcontext() as context:
             context.prec = 110
             k = exact_kl_inv(q, eps)
@@ -518,13 +445,13 @@ def test_R_eq03_kl_inv_value():
     """Never below the truth, and at most 3e-13 above it relatively: kl(q||.) rises, so two values
     bracket. Where eps is a denormal number, 1e-12 and 1e-304.
 
-    On all pairs of UNIT and NATS, 1500 random ones over the same range, and some far below any use.
+    On all pairs of UNIT and NATS, 700 random ones over the same range, and some far below any use.
     """
     rng = default_rng(0)
-    small = np.where(rng.random(1500) < 0.5, rng.random(1500), 10 ** rng.uniform(-13, 0, 1500))
-    at_random = np.where(rng.random(1500) < 0.3, 1 - small, small), 10 ** rng.uniform(-10, 2, 1500)
+    small = np.where(rng.random(700) < 0.5, rng.random(700), 10 ** rng.uniform(-13, 0, 700))
+    at_random = np.where(rng.random(700) < 0.3, 1 - small, small), 10 ** rng.uniform(-10, 2, 700)
     tiny = [(1e-200, 1e-200), (1e-300, 1e-305), (1e-307, 1e-307), (1e-305, 1e-12), (0.2, 1e-25)]
-    denormal = 10 ** rng.uniform((-323, -323), (-300, -308), (500, 2))
+    denormal = 10 ** rng.uniform((-323, -323), (-300, -308), (200, 2))
     q, eps = np.array([*itertools.product(UNIT, NATS), *zip(*at_random), *tiny, *denormal]).T
     for q, eps, p in np.array([q, eps, R.kl_inv(q, eps)]).T.tolist():
         off, least = ("1e-12", "1e-304") if 0 < q and eps < 1e-307 else ("3e-13", 0)
@@ -586,20 +513,17 @@ def test_R_eq01_eq24_eq25_eq26_eq27_eq28_eq29_eq31_expected_loss_value(name):
     units = np.array([1 + 0 * var, np.sqrt(var), 2 * var])
     size = np.abs(want) * units + np.minimum(want[0], np.abs(1 - want[0])) + 1e-300
     error = np.max(np.abs(got - want) * units / size / [np.minimum(tol, 5e-13), tol, tol], axis=0)
-    print(
-        f"{name}: at most {error.max():.2f} of the tolerance, at s/eps = "
-        f"{(np.sqrt(var) / eps)[error.argmax()]:.3g}"
-    )
-    assert np.all(error < 1)
+    assert np.all(error < 1), (np.sqrt(var) / eps)[error.argmax()]
     assert_close(risk, np.mean(want[0]), 1e-14)  # R (1), (25)
 
 
-@each("noise", ["drawn", 1e-4, 3e3])
-def test_R_eq06_eq08_full_gp_value(noise):
-    """Marginals and KL as printed, for any size, scale, unit and noise; KL in the eigenvalue form
-    of App. D.
-
-    At new inputs by the same function as the sparse GP: Z = X, c = L^-1 y, S = 0.
+@each("noise, tol", [
+    ("drawn", 1e-11),
+    (1e-4, 1e-9),           # of cond(A) = 1e6
+    (3e3, 1e-7)])           # terms of N/2 cancel
+def test_R_eq06_eq08_full_gp_value(noise, tol):
+    """Marginals as printed, for any size, scale, unit and noise; KL in the eigenvalue form of
+    App. D (as a KL of normal laws: eq08_eq07 above).
     """
     for case in map(drawn, range(12)):
         ln_theta = case.p["ln_theta"]
@@ -609,31 +533,21 @@ def test_R_eq06_eq08_full_gp_value(noise):
         want_mean, want_cov = dense_full_gp(case.X, y, ln_theta, ln_noise, case.X)
         assert_all_close((mean, var), (want_mean, np.diag(want_cov)), 1e-10)
         K = dense_kernel(case.X, case.X, ln_theta)
-        s2 = math.exp(ln_noise)
-        X_new = 0.9 * case.X
-        Linv = np.linalg.inv(np.linalg.cholesky(K + s2 * np.eye(len(y))))
-        stored = R.StoredPosterior(case.X, Linv, ln_theta, Linv @ y, np.zeros((0, len(y))))
-        predicted = R.sparse_predict(stored, X_new)
-        want_mean, want_cov = dense_full_gp(case.X, y, ln_theta, ln_noise, X_new)
-        assert_all_close(predicted, (want_mean, np.diag(want_cov)), 1e-10)
-        if noise == "drawn":
-            for want in (dense_eq08(K, y, s2), eigen_eq08(K, y, s2)):
-                assert_close(KL, want, 1e-11)
+        assert_close(KL, eigen_eq08(K, y, math.exp(ln_noise)), tol)
 
 
 def test_kernels_complete():
     """Every kernel of fits and of files has its formula here; J's by the same names."""
-    assert {name: row.function for name, row in kernels.KERNELS.items()} == {
-        kind: kernel_function(kind) for kind in KERNELS}
-    assert J.KERNELS.items() <= {kind: kernel_function(kind) for kind in KERNELS}.items()
+    assert {name: row.function for name, row in kernels.KERNELS.items()} == KERNELS
+    assert J.KERNELS.items() <= KERNELS.items()
 
 
 @each("kind", KERNELS)
 def test_kernel_value(kind):
-    """The formula; far from the origin no digit is lost; symmetric, semidefinite, signal variance
-    on the diagonal; no row. Where rows coincide nothing pulls at them.
+    """The formula; far from the origin no digit is lost; signal variance on the diagonal; no row.
+    Where rows coincide nothing pulls at them.
     """
-    kernel = kernel_function(kind)
+    kernel = KERNELS[kind]
     for size in [(1, False), (2, False), (3, False), *[(2, True), (3, True)] * (kind not in WAVES)]:
         X1, X2, ln_theta = kernel_case(kind, *size)
         assert_close(kernel(X1, X2, ln_theta)[0], dense_kernel(X1, X2, ln_theta, kind), 1e-14)
@@ -641,11 +555,8 @@ def test_kernel_value(kind):
             assert_close(
                 kernel(X1 + 1e6, X2 + 1e6, ln_theta)[0],
                 dense_kernel(X1 + 1e6, X2 + 1e6, ln_theta, kind), 1e-14)
-        K = kernel(X1, X1, ln_theta)[0]
         variance = np.sum(np.exp(ln_theta[..., -1]))
-        assert np.max(np.abs(K - K.T)) < 2e-14
-        assert np.linalg.eigvalsh(K).min() > -1e-13
-        assert_close(np.diag(K), np.full(6, variance), 3e-15)
+        assert_close(np.diag(kernel(X1, X1, ln_theta)[0]), np.full(6, variance), 3e-15)
         assert_close(kernel(X1[[0, 0]], X1[[0]], ln_theta)[0], np.full((2, 1), variance), 2e-15)
         assert kernel(X1[:0], X2, ln_theta)[0].shape == (0, 5)
         assert_close(R.signal_variance(ln_theta), variance, 1e-15)

@@ -7,12 +7,12 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
-import pytest
+from numpy.random import default_rng
 
 import pacgp_ref as R
 from beyond import rounding, stream
 from tests.exact import distance, exact_fit, exact_sums, expected_loss, OTHERS, process_kl
-from tests.oracles import NAMES, slow_from
+from tests.oracles import each, NAMES, slow_from
 from tests.problems import close_inputs, ill_conditioned, strict, theta_of
 
 METHODS = (("full-GP", "kl-PAC-GP"), ("kl-PAC-SGP",) * 2, ("VFE",) * 2, ("free-kl-PAC-SGP",) * 2)
@@ -23,7 +23,7 @@ METHODS = (("full-GP", "kl-PAC-GP"), ("kl-PAC-SGP",) * 2, ("VFE",) * 2, ("free-k
 
 def ill_conditioned_fit(i, kernel):
     """X, y, Fit. Over all i every family with every loss and every kind of inputs."""
-    rng = np.random.default_rng([0, i])
+    rng = default_rng([0, i])
     loss = NAMES[i // 4 % len(NAMES)]
     N, M = rng.integers(32, 51), rng.integers(12, 21)
     d = int(rng.integers(1, 3))
@@ -43,7 +43,7 @@ def ill_conditioned_stream(i, monkeypatch, kernel):
     """Learner, records. Repeated and nearly equal inputs, little noise; every other with an
     outlier.
     """
-    rng = np.random.default_rng([0, 1000 + i])
+    rng = default_rng([0, 1000 + i])
     d = 1 + i // 2 % 2
     records = []
     real = stream.charged_update
@@ -76,12 +76,12 @@ def ill_conditioned_stream(i, monkeypatch, kernel):
 # --- tests ---------------------------------------------------------------------------------------
 
 
-def shuffled(n, fast):
-    """Cases 0 .. n - 1 in a shuffled order, the first of which are not slow."""
-    return pytest.mark.parametrize("i", slow_from(fast, [(7 * j % n,) for j in range(n)]))
+def shuffled(n, fast, step):
+    """Cases 0 .. n - 1 in steps, the first of which are not slow."""
+    return each("i", slow_from(fast, [(step * j % n,) for j in range(n)]))
 
 
-@shuffled(80, 10)
+@shuffled(80, 8, 9)
 def test_fit_is_never_below(i):
     """Fit.bound against the bound of the stored Q in 60 digits. 60 of SE, 20 of other kernels."""
     X, y, fit = ill_conditioned_fit(i, R.se_kernel if i < 60 else OTHERS[i % 3])
@@ -93,7 +93,7 @@ def test_fit_is_never_below(i):
     assert above[0] < 1e-2
 
 
-@shuffled(26, 4)
+@shuffled(26, 4, 7)
 def test_stream_is_never_below(i, monkeypatch):
     """The sums that make the three certificates of a stream, and the KL of each batch, against
     those of the stored States in 60 digits. 20 of SE, 6 of other kernels.
@@ -111,8 +111,8 @@ def test_stream_is_never_below(i, monkeypatch):
         assert rounding.KL_from_above(*booked) >= process_kl(new, old)
 
 
-@pytest.mark.parametrize("loss", R.ZERO_ONE_LOSSES)
-@pytest.mark.parametrize("y, c", [(1e6 + 0.123, 0.3), (1.0, 0.03)])
+@each("loss", R.ZERO_ONE_LOSSES)
+@each("y, c", [(1e6 + 0.123, 0.3), (1.0, 0.03)])
 def test_large_target_is_never_below(y, c, loss):
     """A mean that misses a target of many of its deviations by just the goal: mean - y and eps |y|
     are rounded, too.
@@ -130,7 +130,7 @@ def test_rounded_difference_is_never_below():
     """Where mean - y may be above eps, though rounded to it, and the variance is next to none, the
     loss is 1.
     """
-    y, mean = np.random.default_rng(0).uniform(0, 1, (2, 300)) + [[0.0], [1.5]]
+    y, mean = default_rng(0).uniform(0, 1, (2, 300)) + [[0.0], [1.5]]
     error = 1e-3 * (np.arange(300) % 2)
     eps = mean - y + error
     above = [sum(map(Fraction, row)) > 0 for row in zip(mean, -y, error, -eps)]
@@ -153,7 +153,7 @@ def test_small_variance_is_never_below():
     assert risk > R.gibbs_risk(y, np.zeros(1), np.array([1e-12]), 0.1) + 0.05
 
 
-@pytest.mark.parametrize("M, ulps", [(400, 1), (8, 1e6)])
+@each("M, ulps", [(400, 1), (8, 1e6)])
 def test_sums_are_enclosed(M, ulps):
     """A sum of M products may err by M ulp of the sum of their sizes: 4 sqrt(M) ulp of their norms
     would be less. So may each entry of k(x, Z) by its ulp of k(x, x).

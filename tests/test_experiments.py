@@ -10,8 +10,9 @@ import types
 from unittest.mock import Mock
 
 import numpy as np
+from numpy.random import default_rng
 import pytest
-from tests.oracles import assert_close, same_bytes
+from tests.oracles import assert_close, each, same_bytes
 
 import beyond.certificates
 import beyond.stream
@@ -100,6 +101,12 @@ def said(title):
     return [*map(float, re.findall(r"(?<![\w./^-])\d+(?:\.\d+)?(?![\w/^-])", title))]
 
 
+def figure(run, name, *settings):
+    """The rows of a figure, and the numbers of its title."""
+    _, found, (title,) = F.FIGURES[name](run, *settings)
+    return found, said(title)
+
+
 def rms(a):
     return np.sqrt(np.mean(np.square(a)))
 
@@ -153,8 +160,7 @@ def R_fig2(run, give):
     give(run, "once", lambda f, i: {
         (str(eps), method): dict.fromkeys(of_R.SHOWN, 0.1 * k * eps) | {"MSE": -k * (eps > 1)}
         for eps in (-1, 1, 2, 3, 4) for k, method in enumerate(of_R.FULL)})
-    *_, (title,) = F.FIGURES["R_fig2"](run, 2)
-    assert said(title) == [0.4, 4, 5, 3]
+    assert figure(run, "R_fig2", 2)[1] == [0.4, 4, 5, 3]
 
 
 @law
@@ -196,11 +202,11 @@ def R_fig3(run, give):
     give(run, "once", lambda f, data, M, method, ard, loss, i: dict.fromkeys(
         of_R.SHOWN, (i + 1.0) * (M if method == "VFE" else 5))
         | {"evaluations": 7 if (M, method) == (10, "FITC") else 15})
-    _, found, (title,) = F.FIGURES["R_fig3"](run, [5, 10, 20], 3)
+    found, title = figure(run, "R_fig3", [5, 10, 20], 3)
     for row in shared.where(found, method="VFE"):
         assert_close(row["B"], np.multiply((2, 3**-0.5), int(row["M"])), 1e-14)
-    _, found, (again,) = F.FIGURES["R_table2"](run, [5, 10, 20], 3)
-    assert said(title) == said(again) + [10, 7, 8, 9, 15] == [20, 4, 10, 7, 8, 9, 15]
+    found, again = figure(run, "R_table2", [5, 10, 20], 3)
+    assert title == again + [10, 7, 8, 9, 15] == [20, 4, 10, 7, 8, 9, 15]
     assert [row["B"][0] for row in shared.where(found, method="VFE", **{"": "ours"})] == [40, 40]
 
 
@@ -234,10 +240,10 @@ def R_fig7(run, give):
     found = [{"learned": learned, "objective": f}
              for learned, f in ((0.1, -9.0), (0.2, -10.0), (0.3, -9.995), (0.4, -9.98))]
     give(run, "once", lambda f, method, *eps: found)
-    _, (row, _), (title,) = F.FIGURES["R_fig7"](run, of_R.BOTH)
+    (row, _), title = figure(run, "R_fig7", of_R.BOTH)
     assert (row["best sigma_n^2"], row["best objective"], row["starts within 0.1 %"]) == (
         0.2, -10.0, 2)
-    assert said(title) == [0.2, 0.2, 0.6]
+    assert title == [0.2, 0.2, 0.6]
 
 
 @law
@@ -248,8 +254,8 @@ def R_fig8(run, give):
             ("B", "R_S train", "R_S test", "KL/N", "ln|Theta|/N"), (i + 1.0) * (r or 0.25))
             for r in (0, 1, 2)}
     give(run, "once", once)
-    _, found, (title,) = F.FIGURES["R_fig8"](run, 3)
-    assert [row["B"][0] for row in found] == [0.5, 2, 4] and said(title) == [2, 2]
+    found, title = figure(run, "R_fig8", 3)
+    assert [row["B"][0] for row in found] == [0.5, 2, 4] and title == [2, 2]
 
 
 @law
@@ -267,7 +273,7 @@ def draw_gp(run, give):
 def data_set(run, give):
     """Of files: inputs first, the target last, of sarcos the first torque; the rate in column 3."""
     run.real = True
-    table = np.random.default_rng(0).standard_normal((60, 28))
+    table = default_rng(0).standard_normal((60, 28))
     run.tables = {f"{name}.csv": table for name in ("sarcos", "pol", "fx2007")}
     for name, d in (("sarcos", 21), ("pol", 27)):
         X, y = shared.data_set(run, name, None)
@@ -356,9 +362,9 @@ def J_appD(run, give):
     """Changes from beta_reg = 0: of NLL in nats, of RMSE in percent."""
     give(run, "once", lambda f, name, method, i, beta: {
         "test": [3.0 - beta, (2.2 if beta else 2.0) * (i + 1)]})
-    _, found, (title,) = F.FIGURES["J_appD"](run, [0.0, 0.5], 2)
+    found, title = figure(run, "J_appD", [0.0, 0.5], 2)
     assert_close([row["value"][0] for row in found[:4]], [0, -0.5, 0, 10], 1e-14)
-    assert said(title) == [1, 0, 10, 0, 5, 0.5, 0, 0.05]
+    assert title == [1, 0, 10, 0, 5, 0.5, 0, 0.05]
 
 
 @law
@@ -369,12 +375,12 @@ def J_fig2(run, give):
     give(run, "once", lambda f, name, method, i, *_: {
         "validation": [0], "test": [i + (name[0] == "b") * (method == "PPGPR-MFD")
                                     - 0.5 * (method == "PPGPR-MFD")] * 4})
-    _, found, (title,) = F.FIGURES["J_fig2"](run, 3, False)
+    found, title = figure(run, "J_fig2", 3, False)
     for row in shared.where(found, method="PPGPR-MFD", **{"": "ours"}):
         off = 0.5 if row["data"][0] == "b" else -0.5
         assert_close(row["NLL"], (1 + off, 1 / np.sqrt(3)), 1e-14)
         assert row["NLL - SVGP's"] == (off, 0)
-    assert said(title) == [2, 3, 2, 1, 3, 12, 12]
+    assert title == [2, 3, 2, 1, 3, 12, 12]
 
 
 @law
@@ -423,10 +429,10 @@ def wave_run(run, give):
 @law
 def L_fig3(run, give):
     """Mean and range, over functions and draws, of the RMSE at rows to come."""
-    _, found, (title,) = F.FIGURES["L_fig3"](run, 2, 20)
+    found, title = figure(run, "L_fig3", 2, 20)
     each = [shared.col(shared.where(found, order=order), "RMSE, to come")
             for order in ("shuffled", "time")]
-    assert said(title) == [round(f(off), 2) for off in each for f in (np.mean, min, max)]
+    assert title == [round(f(off), 2) for off in each for f in (np.mean, min, max)]
 
 
 @law
@@ -452,12 +458,12 @@ def L_fig1(run, give):
     """Losses before each update count; K^2/8 is the constant of a loss in [0, 1]."""
     ledger = Fit(before=3.0, after=1.0)
     give(of_L, "learners", lambda *_, **options: [Fit(ledger=ledger)] * 200)
-    _, found, (title,) = F.FIGURES["L_fig1"](run, [10, 40])
+    found, title = figure(run, "L_fig1", [10, 40])
     for row in found:
         m, more = row["m"], np.log(1 / row["delta"])
         want = np.array([0, 2, 1]) * np.sqrt(more / 2 / m) + 3 / m
         assert_close([row[name] for name in ("loss", "bound, K^2/2", "bound, K^2/8")], want, 1e-9)
-    assert said(title) == [40, 0.261, 0.5, 0.663, 0.999, 0.075]
+    assert title == [40, 0.261, 0.5, 0.663, 0.999, 0.075]
 
 
 @law
@@ -480,11 +486,11 @@ def L_table2(run, give):
     """Both MSE at each t, the loss at the last; the deviation of a run has divisor n - 1."""
     give(run, "once", lambda f, order, method, mixture, i: (
         np.arange(9.0).reshape(3, 3) + 10 * i, None))
-    _, (row, *_), (title,) = F.FIGURES["L_table2"](run, 3, ["SE"], 39, [10, 20, 30])
+    (row, *_), title = figure(run, "L_table2", 3, ["SE"], 39, [10, 20, 30])
     names = [f"t = {t}, {part}" for t in (10, 20, 30) for part in ("train", "test")]
     assert_close([row[name] for name in (*names, "t = 30, exp loss")],
                  [(v + 10, 10) for v in (0, 1, 3, 4, 6, 7, 8)], 1e-14)
-    assert said(title) == [0, 6, 0]
+    assert title == [0, 6, 0]
 
 
 # --- of no paper ---------------------------------------------------------------------------------
@@ -594,7 +600,7 @@ def certified_wave(run, give):
     assert [rows(*part) for part in parts] == [first, rest] and found["missed"] == 0.25
 
 
-@pytest.mark.parametrize("name", sorted(EXPERIMENTS | {*LAWS}))
+@each("name", sorted(EXPERIMENTS | {*LAWS}))
 def test_RJL_house_experiments(name, give):
     """Each experiment has a law here, and obeys it."""
     table = numbered()

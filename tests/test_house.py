@@ -4,7 +4,6 @@ docstrings name the arguments, gradients have one form, a copied function is com
 
 import ast
 import builtins
-import functools
 import graphlib
 import importlib
 import io
@@ -15,22 +14,22 @@ import tokenize
 
 import numpy as np
 import pytest
-from tests.oracles import HERE, same_bytes
+from tests.oracles import each, HERE, refuses, same_bytes
 from tests.test_pages import equation_numbers, LAST, PAGES
 
 import online as L
-import own_data.copying
 import pacgp_ref as R
 from beyond.certificates import held_out
 from beyond.kernels import KERNELS
 from beyond.rounding import strict
-from own_data.copying import GUARDS, MAKERS
+from own_data.copying import copied, GUARDS, MAKERS
 
 LEVELS = {"pacgp_ref": 1, "predictive": 2, "online": 2, "beyond": 3, "figures_of": 4, "own_data": 4,
           "figures": 5}
 SOURCES = {str(path.relative_to(HERE).with_suffix("")).replace("/", "."): path.read_text()
            for name in LEVELS for path in (*HERE.glob(f"{name}.py"), *HERE.glob(f"{name}/*.py"))}
 TREES = {room: ast.parse(source).body for room, source in SOURCES.items()}
+pytestmark = pytest.mark.filterwarnings("ignore:.*stopped after")
 PAPERS = {"R": "pacgp_ref", "J": "predictive", "L": "online"}
 BELOW = [room for room in SOURCES if LEVELS[room.split(".")[0]] <= 3]
 
@@ -92,7 +91,7 @@ def tagged(text, tag):
     return found
 
 
-@pytest.mark.parametrize("tag, room", PAPERS.items())
+@each("tag, room", PAPERS.items())
 def test_RJL_house_equations_are_tagged(tag, room):
     """The first hit of a search for `# R (n)` is the statement that computes Eq. (n), for each
     equation of a paper, or its module's docstring says why there is none. A function with a tag
@@ -118,7 +117,7 @@ def test_RJL_house_equations_are_tagged(tag, room):
                 assert re.search(rf"\b{argument.arg}\b", doc + shared), (node.name, argument.arg)
 
 
-@pytest.mark.parametrize("room", PAPERS.values())
+@each("room", PAPERS.values())
 def test_grad_form(room):
     """A leaf has f_grad of the same arguments; a block of rows has a function _back of its own;
     where a function has `back` inside, it returns value, back; of all parameters a dict.
@@ -149,18 +148,16 @@ def scopes(table):
         yield from scopes(child)
 
 
-definitions = functools.cache(own_data.copying.definitions)
 GUARDED = "as_float|real_array|check_shapes|kernel is |far|near1"      # what copies leave out
 
 
-@pytest.mark.parametrize("room", BELOW)
-def test_RJL_house_copy_is_complete(room, monkeypatch):
+@each("room", BELOW)
+def test_RJL_house_copy_is_complete(room):
     """The copy of each function defines or imports all that it looks up, in an order that runs, and
     nothing else; it imports none of the modules.
     """
-    monkeypatch.setattr(own_data.copying, "definitions", definitions)
     for node in functions(room):
-        text = own_data.copying.copied(f"{room}.{node.name}")
+        text = copied(f"{room}.{node.name}")
         top = symtable.symtable(text, "text", "exec")
         read = {symbol.get_name() for scope in scopes(top) for symbol in scope.get_symbols()
                 if symbol.is_referenced() and (scope is top or symbol.is_global())}
@@ -184,8 +181,7 @@ y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(20)
 """
 
 
-@pytest.mark.filterwarnings("ignore:.*stopped after")
-@pytest.mark.parametrize("room, names, text", [
+@each("room, names, text", [
     ("pacgp_ref", "sparse_gp", "sparse_gp(X, y, Z, ln_theta, -1.0)[1](y, y, 0.5)"),
     ("pacgp_ref", "predict fit", "predict(fit(X, y, 'free-kl-PAC-SGP', 4, max_evals=5), Z)"),
     ("predictive", "predict fit", "predict(fit(X, y, 'PPGPR-MFD', 4, epochs=2), Z)"),
@@ -198,49 +194,45 @@ y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(20)
      "certify_predictions(y, X[:, 0], 0.5, coverage=0.5)"),
     ("beyond.stream", "certificates step begin",
      "certificates(step(begin(X[:10], y[:10]), X[10:], y[10:]))")])
-def test_RJL_house_copy_runs(room, names, text, monkeypatch):
+def test_RJL_house_copy_runs(room, names, text):
     """Functions run from the copied text alone give the module's numbers to the last bit."""
-    monkeypatch.setattr(own_data.copying, "definitions", definitions)
-    copied = own_data.copying.copied(*(f"{room}.{name}" for name in names.split()))
+    alone = copied(*(f"{room}.{name}" for name in names.split()))
     results = []
     for space in ({"__name__": "copied"}, vars(importlib.import_module(room)).copy()):
-        exec(copied * (len(space) == 1) + DATA, space)
+        exec(alone * (len(space) == 1) + DATA, space)
         results.append(eval(text, space))
     assert same_bytes(*results)
 
 
-def test_RJL_house_copy_is_short(monkeypatch):
+def test_RJL_house_copy_is_short():
     """Lines of three copies; their head says how to call them, and of a long one what is shorter.
     Where the one algorithm for distances loses its digits, the copy says so.
     """
-    monkeypatch.setattr(own_data.copying, "definitions", definitions)
     for name, most in (("full_gp", 200), ("sparse_gp", 310), ("matern52", 90)):
-        text = own_data.copying.copied(name)
+        text = copied(name)
         assert text.count("\n") <= most and f"# Call: {name}(X" in text, name
-    assert "binomial_bound(misses, n, delta)" in own_data.copying.copied("held_out")[:1000]
+    assert "binomial_bound(misses, n, delta)" in copied("held_out")[:1000]
     data = {"__name__": "copied"}
     exec(text + DATA, data)
-    with pytest.raises(ValueError, match="too far apart"):
+    with refuses("too far apart"):
         eval("matern52(1e6 * X, X, ln_theta)", data)
 
 
-@pytest.mark.filterwarnings("ignore:.*stopped after")
-def test_RJL_house_copy_takes_the_modules_records(monkeypatch):
+def test_RJL_house_copy_takes_the_modules_records():
     """Records are known by their fields, kernels by their names: what a module returns goes into a
     copy; another kernel does not.
     """
-    monkeypatch.setattr(own_data.copying, "definitions", definitions)
-    data = {"__name__": "copied"}
-    exec(DATA.replace("rng = ", "import numpy as np\nrng = ", 1), data)
+    data = {"__name__": "copied", "np": np}
+    exec(DATA, data)
     X, y, Z, ln_theta = (data[name] for name in ("X", "y", "Z", "ln_theta"))
     results = {L.predict: L.update(L.prior(Z, ln_theta), X, y, -1.0),
                R.predict: R.fit(X, y, "VFE", 4, max_evals=60)}
     for predict, found in results.items():
-        exec(own_data.copying.copied(f"{predict.__module__}.predict"), data)
+        exec(copied(f"{predict.__module__}.predict"), data)
         assert same_bytes(data["predict"](found, Z), predict(found, Z))
-        with pytest.raises(ValueError, match="must be a .*Posterior"):
+        with refuses("must be a .*Posterior"):
             data["predict"](y, Z)
-    exec(own_data.copying.copied("held_out", "strict"), data)
+    exec(copied("held_out", "strict"), data)
     for row in KERNELS.values():
         start = getattr(row.function, "start", lambda d, ard: np.zeros((2, 2 * d + 1)))
         gp = R.fit(X, y, "VFE", 4, kernel=row.function, ard=True, start_theta=start, max_evals=2)
@@ -251,5 +243,5 @@ def test_RJL_house_copy_takes_the_modules_records(monkeypatch):
     def unknown(*args, **named):
         return row.function(*args, **named)
     own = gp._replace(posterior=gp.posterior._replace(kernel=unknown))
-    with pytest.raises(ValueError, match="not enclosed"):
+    with refuses("not enclosed"):
         data["held_out"](own, X, y)

@@ -11,6 +11,7 @@ import os
 import pathlib
 
 import numpy as np
+from numpy.random import default_rng
 import pytest
 
 import figures
@@ -21,7 +22,7 @@ from beyond import stream
 from figures_of.imitations import SD
 from figures_of.published import published
 from figures_of.R import boston_split
-from tests.oracles import HERE
+from tests.oracles import each, HERE
 from tests.problems import certified, fit
 
 DATA = pathlib.Path(os.environ.get("PACGP_DATA", HERE.parent / "shared" / "data"))
@@ -35,14 +36,14 @@ COVERAGE = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@each(
     "method, M, loss, N, n, kernel", COVERAGE,
     ids=[f"{method}-{loss}-{kernel}" for method, _, loss, *_, kernel in COVERAGE])
 def test_R_eq05_fit_coverage(method, M, loss, N, n, kernel):
     """n sets of N rows from a law that is no GP, all parameters trained on each, delta = 0.1: B is
     below the true risk (on 4000 fresh rows) in a fraction delta of them at most, R_S in most.
     """
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     delta = 0.1
     wrong = 0
     naive = 0
@@ -59,7 +60,7 @@ def test_R_eq05_fit_coverage(method, M, loss, N, n, kernel):
     assert naive > (0.8 if N == 60 else 0.5) * n
 
 
-@pytest.mark.parametrize("N", [20, 50, 200, 400])
+@each("N", [20, 50, 200, 400])
 def test_R_eq05_eq15_eq17_bound_power(N):
     """The best of a million fair coins, chosen on N rows: the exact probability that the bound is
     below 1/2, delta = 0.05.
@@ -144,7 +145,7 @@ def violations(order, goal, seed, batch, n=68):
     Risks are those of P_i, of its mean, and of the Q_i booked, on rows drawn anew. A certificate is
     below p where the mixture over lam at p is above 3/delta.
     """
-    X, y, chance = sine_stream(np.random.default_rng(seed), n, order)
+    X, y, chance = sine_stream(default_rng(seed), n, order)
     start = dict(ln_theta=np.array([-2.0, 0.0]), ln_noise=math.log(0.05), pretrain=3)
     true = np.zeros(3)
     lams = np.array(goal.lams)[:, None]
@@ -190,7 +191,7 @@ STREAMS = {  # name -> order, batch, Settings
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STREAMS)
+@each("name", STREAMS)
 def test_L_certified_coverage(name, streams=int(os.environ.get("STREAMS", 60))):
     """Each certificate is below the true risk, at any m up to 60, in at most delta of the streams.
     The mean losses alone, of which the bounds are made, are so in most: the simulation sees a risk
@@ -221,8 +222,8 @@ def boston():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["kl-PAC-GP", "sqrt-PAC-GP", "full-GP"])
-@pytest.mark.parametrize("eps", ["0.2", "0.4", "0.6", "0.8", "1.0"])
+@each("method", ["kl-PAC-GP", "sqrt-PAC-GP", "full-GP"])
+@each("eps", ["0.2", "0.4", "0.6", "0.8", "1.0"])
 def test_R_table1_golden(boston, eps, method):
     """Each number within two printed standard errors and half a unit of its last digit.
 

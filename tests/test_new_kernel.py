@@ -4,9 +4,12 @@ entry point takes every kernel of the table, and refuses one whose k(x, x) is no
 variance.
 """
 
+import json
 import math
+from functools import partial
 
 import numpy as np
+from numpy.random import default_rng
 import pytest
 
 import online as L
@@ -18,7 +21,7 @@ from own_data.certify import CertifiedGP
 from own_data.command_line import parser
 from own_data.follow import StreamGP
 from own_data.score import PredictiveGP
-from tests.oracles import assert_close, each, leaves
+from tests.oracles import assert_close, each, leaves, refuses
 
 
 def rational_quadratic(X1, X2, ln_theta, by_differences=False):
@@ -56,11 +59,11 @@ def rational_quadratic_names(d, ard):
 
 rational_quadratic.start = rational_quadratic_start
 ROW = kernels.Kernel(rational_quadratic, rational_quadratic_ulps, rational_quadratic_names)
-rng = np.random.default_rng(0)
+rng = default_rng(0)
 X = rng.standard_normal((40, 2))
 y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(40)
 Z = X[:5] + 0.1
-THETA = np.array([0.3, -0.2, 0.4, 0.1])
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 @pytest.fixture
@@ -124,11 +127,10 @@ def own_se(X1, X2, ln_theta, by_differences=False):
     return R.se_kernel(X1, X2, ln_theta, by_differences)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 @each("ard", [True, False])
 def test_new_kernel_start(ard):
     """Fits start where the kernel says; without a start SE's parameters are not taken for others,
-    and a kernel that has them is trained as SE is; J's start is J's for its own kernels.
+    and a kernel that has them is trained as SE is.
     """
     start = rational_quadratic_start(2, ard)
     for fit in (R.fit, J.fit):
@@ -136,9 +138,8 @@ def test_new_kernel_start(ard):
         found = fit(X, y, kernel=rational_quadratic, ard=ard, **steps)
         at = found.optimum.x if fit is R.fit else found.params
         assert np.array_equal(at["ln_theta"], start)
-        with pytest.raises(ValueError, match="unnamed|entries"):
+        with refuses("unnamed|entries"):
             fit(X, y, kernel=unnamed, ard=ard, **steps)
-    assert_close(J.softplus_start(J.periodic, 2), math.log(J.START) * np.array([2, 2, 1, 1, 1]), 0)
     assert_close(J.softplus_start(own_se, 2, ard), J.softplus_start(J.matern52, 2, ard), 0)
     assert_close(R.start_of(own_se, 2, ard), R.se_start(2, ard), 0)
 
@@ -155,9 +156,8 @@ def numbers(entry, kernel, start, X=X):
     return np.concatenate([np.ravel(a) for a in leaves([eval(entry, globals() | names)])])
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 @each("entry", ENTRIES)
-@each("name", ["periodic", "mixture", "RQ"])
+@each("name", ["mixture", "RQ"])
 def test_kernel_entries(name, entry, in_table):
     """Every entry point takes kernels with other parameters than SE's, and gives numbers."""
     row = kernels.KERNELS[name]
@@ -175,7 +175,6 @@ def amplitude(X1, X2, ln_theta, by_differences=False):
     return R.se_kernel(X1, X2, np.append(ln_theta[:-1], 2 * ln_theta[-1]), by_differences)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 @each("entry", ENTRIES)
 @each("kernel", [with_line, amplitude])
 def test_kernel_signal_refused(kernel, entry, monkeypatch):
@@ -184,11 +183,10 @@ def test_kernel_signal_refused(kernel, entry, monkeypatch):
     """
     monkeypatch.setitem(kernels.KERNELS, "wrong", ROW._replace(function=kernel))
     for data in (X, 0 * X):
-        with pytest.raises(ValueError, match=r"k\(x, x\) must be exp\(ln_theta\[-1\]\)"):
+        with refuses(r"k\(x, x\) must be exp\(ln_theta\[-1\]\)"):
             numbers(entry, kernel, lambda d, ard: np.zeros(d + 1 if ard else 2), data)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_new_kernel_row(in_table, monkeypatch):
     """With a row its start is taken from it, of one lengthscale or of two, it is saved and read,
     and a large alpha is SE; without one there is no strict certificate.
@@ -199,12 +197,13 @@ def test_new_kernel_row(in_table, monkeypatch):
         assert kind(kernel="RQ", **QUICK.get(kind, {})).fit(X, y).text()
     assert len(search.trained_part(X, y, kernel=rational_quadratic)[0].ln_theta) == 4
     arrays = []
-    again = models.unpacked(models.packed(fit, arrays), arrays)
+    text = json.dumps(models.packed(fit, arrays))
+    again = json.loads(text, object_hook=partial(models.unpacked, arrays=arrays))
     assert again.kernel is rational_quadratic
-    se, _ = R.se_kernel(X, Z, THETA[[0, 1, 3]])
+    se, _ = R.se_kernel(X, Z, np.array([0.3, -0.2, 0.1]))
     limit, _ = rational_quadratic(X, Z, np.array([0.3, -0.2, 25.0, 0.1]))
     assert_close(limit, se, 1e-9)
     monkeypatch.delitem(kernels.KERNELS, "RQ")
     for entry in ENTRIES[1], ENTRIES[2], ENTRIES[4], ENTRIES[-1]:
-        with pytest.raises(ValueError, match="rational_quadratic is not enclosed"):
+        with refuses("rational_quadratic is not enclosed"):
             numbers(entry, rational_quadratic, rational_quadratic_start)

@@ -104,7 +104,7 @@ def test_R_page_scale_engines(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "dask.distributed", engine)
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     monkeypatch.chdir(tmp_path)
-    X = default_rng(0).standard_normal((2000, 3))
+    X = default_rng(0).standard_normal((800, 3))
     np.save("X", X)
     np.save("y", np.sin(X[:, 0]) + 0.3 * np.sin(99 * X[:, 1]))
     (code, _), = re.findall(EXAMPLE, PAGES["scale.md"])

@@ -6,9 +6,11 @@ import re
 from decimal import Decimal
 
 import numpy as np
+from numpy.random import default_rng
 import pytest
 
 from own_data import command_line, models
+from tests.oracles import each
 from tests.test_own_data import ROOT, lines, run          # noqa: F401 (a fixture)
 
 NUMBER = r"\*|<?-?\b\d+(?:\.\d+)?(?:e[-+]?\d+)?\b"
@@ -104,7 +106,7 @@ def words(text):
     return "".join(re.sub(NUMBER, "#", text).split()), re.findall(NUMBER, text)
 
 
-@pytest.mark.parametrize("example", EXAMPLES.split("\n$ ")[1:])
+@each("example", EXAMPLES.split("\n$ ")[1:])
 def test_said(example):
     """Words are the same; numbers are the facts to all digits shown, those after < rounded up."""
     typed, want = example.split("\n", 1)
@@ -146,7 +148,7 @@ def test_readme(monkeypatch):
 STEP = re.compile(r"(?sm)```python\n(.*?)```|^    ((?:python|head) [^\n]*)\n|```text\n(.*?)```")
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))])
+@each("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))])
 def test_page(part, lines, capsys):
     """The examples of docs/own-data.md print what is below them: certify, score, follow."""
     text = (ROOT / "docs" / "own-data.md").read_text()
@@ -169,8 +171,8 @@ def test_page(part, lines, capsys):
             printed = "".join(pathlib.Path("prices.csv").read_text().splitlines(True)[:3])
 
 
-@pytest.mark.parametrize(
-    "value", [0.25, 0.99995, 1.0, *np.random.default_rng(0).uniform(0, 1, 50).tolist()])
+@each(
+    "value", [0.25, 0.99995, 1.0, *default_rng(0).uniform(0, 1, 50).tolist()])
 def test_rounded(value):
     """Never too good: bounds and tolerances up, the confidence down; nines are kept."""
     exact = Decimal(value)
