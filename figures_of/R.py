@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 import pacgp_ref as R
+import predictive as J
 
 from figures_of.imitations import boston_like, kin40k_like, sample_ard, snelson_like
 from figures_of.published import agreement, beside, in_words, printed, published
@@ -69,7 +70,7 @@ def line_panel(ax, run, method, times):
             filled=False)
     mean, var = R.predict(fit, grid)
     row = {"method": method, "eps/sigma_n": times, "KL/N": fit.KL / fit.N,
-           "from full GP": rms(mean[inside] - full_mean[inside])}
+           "from full GP": J.rmse(full_mean[inside], mean[inside])}
     title = f"{method}: noise in its band"
     if "PAC" in method:
         draw_gp(ax, grid, mean, var, BLUE, "sparse GP")
@@ -86,11 +87,6 @@ def line_panel(ax, run, method, times):
     draw_inducing(ax, fit.Z, "and after", "x", 0.043, ms=5, color=BLUE)
     ax.set(ylim=(-3.7, 3.2), xlim=(grid[0, 0], grid[-1, 0]), xlabel="input $x$", title=title)
     return row, mean[inside]
-
-
-def rms(x):
-    """Returns the root mean square of an array, a number."""
-    return math.sqrt(np.mean(x**2))
 
 
 def line_figure(run, panels_of, shape):
@@ -317,7 +313,7 @@ def R_fig5(run, eps):
 def R_fig6(run, runs):
     picture, rows, means = line_figure(run, runs, (2, 2))
     for row, mean in zip(rows, means):
-        row["from FITC"] = rms(mean - means[2])
+        row["from FITC"] = J.rmse(means[2], mean)
     found = {}
     for row in rows[:2]:
         (near, a), (far, b) = sorted([(row["from FITC"], "FITC's"),
