@@ -57,7 +57,7 @@ def scaled(X, y, scale):
     return X, y
 
 
-def tenth(X, y, seed=0):
+def tenth(X, y, seed):
     """Returns the indices of a tenth of the rows X (N, d), y (N,), at least two.
 
     draw_part draws them, with this seed.

@@ -518,9 +518,15 @@ def test_kernel_far_value_and_ulps(kind):
                 shares.append(error / R.ULP / row.ulps(X1, X2, ln_theta))
     assert 0.05 < max(shares) <= 1
     X1, X2, ln_theta = kernel_case(kind)
-    for far in (0, 1e6):
-        stated = row.ulps(X1 + far, X2 + far, ln_theta)
-        assert stated < (2000 if kind in ("periodic", "mixture") else 30)
+    at = X1 + 1e6, X2 + 1e6, ln_theta
+    ln_theta[..., -1] = 5
+    less = row.ulps(*at)
+    ln_theta[..., -1] = -15
+    _, stated = kernels.exact_kernel(row.function, *at)
+    assert stated == row.ulps(*at) < (2000 if kind in ("periodic", "mixture") else 30)
+    assert abs(stated - less - 10) < 1e-9
+    with refuses("keep its digits"):
+        kernels.check_digits(12, 1.9e6)
 
 
 def test_kernel_outliers(monkeypatch):

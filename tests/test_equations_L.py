@@ -440,7 +440,8 @@ def test_L_sec5_stream_value_by_hand(method, goal, batch):
     """
     X, y, Z, X_new = short_stream()
     module = L if method in L.METHODS else baselines
-    snapshots = list(module.stream(X, y, method, Z, n0=8, pretrain=20, batch=batch, **goal))
+    options = goal if batch == 1 else goal | dict(batch=batch)         # the default: 1
+    snapshots = list(module.stream(X, y, method, Z, n0=8, pretrain=20, **options))
     wanted = [predict(X_new) for predict in stream_by_hand(X, y, Z, method, goal, 8, 20, batch)]
     for snapshot, want in zip(snapshots, wanted, strict=True):
         assert_all_close(snapshot.predict(X_new), want, 1e-9)

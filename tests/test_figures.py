@@ -12,6 +12,7 @@ import subprocess
 import sys
 import types
 import zlib
+from unittest.mock import Mock
 
 import numpy as np
 from numpy.random import default_rng
@@ -24,7 +25,7 @@ import figures_of.J
 import figures_of.R
 import pacgp_ref as R
 import predictive as J
-from figures_of import beside, cells, networks, published, shared, studies
+from figures_of import beside, cells, imitations, networks, published, shared, studies
 from own_data import command_line
 
 SLOW = [  # a second or more each, even at quick size, or drawn as another is
@@ -67,10 +68,14 @@ def test_RJL_house_figure_runs(name, quick, tmp_path, monkeypatch):
 
 
 def test_RJL_house_figures_list(capsys):
-    """Without names all 31 of the papers are made; by name or its beginning some are."""
+    """Without names all 31 of the papers are made; by name or its beginning some are. The page
+    lists the data files with their shapes.
+    """
     assert {*F.FIGURES} - {*F.select([])} == {
         "J_appD", "hero", "million", "certificates", "L_dependent", "softplus_table"}
     assert F.select(["mill", "J_fig1"]) == ["J_fig1", "million"]
+    assert {(name, *map(str, shape)) for name, shape in F.FILES.items()} == {
+        *re.findall(r"`([\w.]+)` \| (\d+) x (\d+)", PAGES["real-data.md"])}
     assert F.main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*F.FIGURES]
 
@@ -324,6 +329,31 @@ def test_standard_value():
     assert np.allclose([z.mean(0), z.std(0)], [[0, 0, 0], [1, 1, 0]], atol=1e-14)
 
 
+def test_imitations_value(monkeypatch):
+    """What normal numbers of 1 in place of 0 add to y, or to ln y of trips: a deviation that grows
+    from low to high along a column. R's draws have ln l in [-1, 1] and signal variance 1.
+    """
+    for make, *args, column, low, high in (
+            (imitations.sine, 0, 0.4, 0.4), (imitations.snelson_like, True, 0, 0.02, 0.52),
+            (imitations.taxi_like, "city A", 6, 0.09, 0.25)):
+        found = []
+        for noise in (1.0, 0.0):
+            drawn = [noise, 1.0] if args else [noise]           # from the end
+            rng = Mock(wraps=default_rng(0))
+            rng.standard_normal = lambda shape: np.full(shape, drawn.pop())
+            x, y = make(rng, 2000, *args)
+            found.append(np.log(y) if column else y)
+        sd = np.subtract(*found)[x[:, column].argsort()]
+        assert_close(sd[[0, -1]], [low, high], 1e-2)
+        assert np.ptp(x) > 1.99
+    kernel = Mock(wraps=R.se_kernel)
+    monkeypatch.setattr(R, "se_kernel", kernel)
+    for seed in range(30):
+        imitations.sample_ard(default_rng(seed), 2, 1)
+    *ln_l2, ln_signal = np.transpose([call.args[2] for call in kernel.call_args_list])
+    assert 3.9 < np.ptp(ln_l2) < 4 and not any(ln_signal)
+
+
 def test_J_table1_average_ranks_value():
     """Places 1, 2, .. are dealt out in order, 1 to the lowest, and shared by ties."""
     ranks = figures_of.J.average_ranks(np.array([[0.1, 0.1, 9.0], [2, 1, 3]]))
@@ -347,7 +377,8 @@ def test_RJL_side_by_side(one_of, tmp_path, monkeypatch):
     """Every formula is there with its TeX to be read aloud, and is set (by default every eighth).
     Each equation has one place, in a row with a statement that has its tag, and its VJP; all these
     statements are there. Functions are whole. Links lead somewhere, ids are unique, nothing is
-    fetched. Beside text is code, never a picture alone; long formulas can break.
+    fetched. Beside text is code, never a picture alone; long formulas can break, and
+    all are as large as text and on its baseline.
     """
     def some(tex, svg=beside.svg):
         return "<svg><g><use>" if zlib.crc32(tex.encode()) % one_of else svg(tex)
@@ -370,7 +401,10 @@ def test_RJL_side_by_side(one_of, tmp_path, monkeypatch):
         for path in re.findall(r'(?:src|href)="([^":#]*/[^":#]*)', page):
             assert (tmp_path / path).exists(), path
         assert not re.search(r'\$|<script|<link|url\(|src="\w+:|<aside[^>]*>(?!<pre>)', page)
-        assert max(map(float, re.findall(r'style="width: ([\d.]+)em', page))) < 30
+        sizes = re.findall(r'"0 (\S+) (\S+) (\S+)" style="width: (\S+)em.*?align: (\S+)em', page)
+        y, width, height, em, up = np.transpose(sizes).astype(float)
+        assert_close([100 * em, -100 * up], [width, y + height], 1e-12)
+        assert max(em) < 30
 
         source = (HERE / f"{beside.MODULES[tag]}.py").read_text()
         module = ast.parse(source)

@@ -218,6 +218,7 @@ t,y\n"a,1\nb,2\n\n"c,3\nd,4\n | --drop t | a quote opens in line 2 and closes in
 a,y,t\n1,2,"a\n3,4,b"\n | --drop t | a quote opens in line 2 and closes in line 3
 a,b\n1,2\n#REF!,2\n   |              | line 3, a: '#REF!'
 PK\0\1,b\n            |              | is no text
+"a,b\n1,2\n           |              | after line 0 and
 a,y\n1,2\n2,2\n3,2\n4,2\n |          | does not vary: it is y, the last column
 a,b\n                 | --eps x      | eps must be above 0 and finite, got 'x'
 """
@@ -458,6 +459,7 @@ def test_certified(kind, size, relative, M):
     goal = np.outer(eps, np.abs(y) ** relative)
     missed = np.abs(f - y) > goal
     assert np.array_equal((y < lower) | (y > upper), missed[0])
+    assert facts["order"] == approx(scale.dependence(X, y, (y - f)[rest])["order"])
     for i, claim in enumerate(facts["claims"]):
         risk = R.gibbs_risk(y[rest], f[rest], sd[rest] ** 2, eps[i], fit.loss)
         misses = missed[i, rest]
@@ -476,6 +478,7 @@ def test_certified(kind, size, relative, M):
     if paper:
         _, *want, _ = dense_certificate(fit, X_s[rest], y_s[rest], n_eps=4)      # two grids
         assert picked(facts, "KL bound") == approx(want)
+        assert relative or same_bytes(scale.standardise(X, y, 1), (X_s[rest], y_s[rest], gp.scale_))
 
 
 @each("eps, share", [(None, 0.1), ([1, 2.0], 0.1 / 3)])
@@ -612,8 +615,8 @@ X[:50].repeat(2, 0), np.r_[y[1], y[1:]], y | 50 1 [] [] | 50 of 100 rows
         assert bool(said) == bool(sentence) and re.match(sentence, said)
         assert facts["dependent"] == (bool(said) and not facts["classes"])
         assert "{shared} {repeats} {counts} {sorted}".format(**facts) == signs
-        r = np.corrcoef(e[1:], e[:-1])[0, 1]
-        assert facts["order"] == approx(10 * r, rel=0.1, abs=0.1)
+        e = e - np.mean(e)
+        assert facts["order"] == approx(10 * (e[1:] @ e[:-1]) / (e @ e))
     for model, table, sentence in (
             (CertifiedGP(evals=2), (X[:50].repeat(2, 0), y), "50 of 100 rows have the inputs"),
             (PredictiveGP("constant,SVGP", epochs=1), (np.sort(X, 0), y), "rows are sorted by")):
@@ -670,14 +673,16 @@ def test_scored(series, monkeypatch):
     best = min(losses, key=losses.get)
     f, _ = J.predict_y(fits[best, len(train)], X_s)
     e = (y_s - f)[np.sort(np.r_[val, test])]
-    e = e - np.mean(e)
-    assert facts["order"] == approx(e[1:] @ e[:-1] / (e @ e) * np.sqrt(len(e)))
+    assert facts["order"] == approx(scale.dependence(X, y, e)["order"])
     want = [best, series, *map(len, parts)]
     assert picked(facts, "best series train validate test") == want
     X_s, _ = scale.scaled(X, y, gp.scale_)
     f, var = scale.in_table(*J.predict_y(fits[best, 200], X_s), scale.scale_of(X, y))
     sd = np.sqrt(var)
     assert np.allclose(gp.limits(X), [f, sd, f - factors[best] * sd, f + factors[best] * sd])
+    for one, loss in zip(facts["scores"].values(), (0.98, 1.02, 0.995, 1.0)):
+        one |= dict(NLL=loss, inside=0.5)
+    assert "hold 50 % of them. No better than a constant's density: PPGPR-MFD, exact." in gp.text()
 
 
 def test_scored_finds():
@@ -791,6 +796,7 @@ def test_followed_intervals(monkeypatch):
         assert gp.scores_ == approx(np.abs(size * y)[-100:] / 2)
     for gp.alpha_, width in ((1.0, -math.inf), (0.0, math.inf), (0.5, np.sort(gp.scores_)[50])):
         assert gp.width_ == width
+        assert gp.limits([[0.0]])[2:] == (-2 * width, 2 * width)
 
 
 def test_followed_eps():
@@ -1136,6 +1142,7 @@ def test_conventions(kind):
     ax = Mock()
     gp.draw(ax, Table(X.view(Frame)), Table(y)) if kind != "follow" else gp.draw(ax)
     assert {*ax.plot.mock_calls[0].args[1]} == {*y[12 * (kind == "follow"):]}
+    assert "price" in str(ax.set_ylabel.call_args)
     assert gp._estimator_type == "regressor" and not hasattr(type(gp)(), "rows_")
     other = X.view(Frame)
     other.columns = ["b", "a"]
