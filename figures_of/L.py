@@ -211,10 +211,12 @@ def L_fig3(run, draws, t):
                          f"{row['RMSE, seen']:.2f} seen, {row['RMSE, to come']:.2f} to come")
             ax.set(xlabel="input $x$", ylabel="target $y$", xlim=(-1.25, 1.25), ylim=(-2.6, 2.6))
     below(picture, axes[0, 0], 3)
-    shuffled, time = (col(where(rows, order=order), "RMSE, to come").mean()
-                      for order in ("shuffled", "time"))
-    return picture, rows, [f"O-PACGP's mean RMSE at rows to come is {shuffled:.2f} shuffled, "
-                           f"{time:.2f} in time order."]
+    each = []
+    for order in ("shuffled", "time"):
+        off = col(where(rows, order=order), "RMSE, to come")
+        each.append(f"{off.mean():.2f} {WORDS.get(order, order)} "
+                    f"({min(off):.2f} to {max(off):.2f})")
+    return picture, rows, [f"O-PACGP's mean RMSE at rows to come is {', '.join(each)}."]
 
 
 def rate_rows(run, order, i, N):
@@ -298,14 +300,15 @@ def rate_figure(run, N, times, runs, mixture, order):
              for m in L_METHODS * run.real}
     for k, m in enumerate(methods):
         aside = -k + 0.25 * np.linspace(-1, 1, runs) * several
-        one = dict(alpha=0.5) if several else dict(ms=8)
+        one = dict(alpha=0.5) if runs > 10 else dict(ms=6)
         right.plot(tests[m], aside, **look(m, ls="none", mew=0, **one))
         if several:
             right.plot(tests[m].mean(), -k, "|", color=BLACK, ms=18, mew=2)
         if m in paper:
             right.plot(paper[m], -k, **look(m, ls="none", ms=9, mew=2, mfc="none", zorder=4))
-    lines = [key("mean of the runs", color=BLACK, marker="|", ls="none", ms=12, mew=2)] * several
-    lines += [RING] * run.real
+    lines = [key("ours", color="0.3", marker="o", ls="none"), *[RING] * run.real]
+    if several:
+        lines[0] = key("mean of the runs", color=BLACK, marker="|", ls="none", ms=12, mew=2)
     for m, ls in zip(naive, ("--", ":")):
         right.axvline(tests[m].mean(), color="0.4", ls=ls)
         lines.append(key(m, color="0.4", ls=ls))
@@ -337,8 +340,8 @@ for number, order, runs in (
         (4, "time", (1, 10, 50, 1, 1)),                             # nothing is random in one
         (5, "shuffled", (1, 10, 50, 50))):
     figure(f"Four online GPs on a daily rate, {WORDS.get(order, order)}: their means in one run, "
-           "of several that with O-SGPR's median error; the test MSE of every run, its mean and "
-           "deviation, beside naive forecasts.", "fx2007.csv", name=f"L_fig{number}", runs=runs,
+           "of several that with O-SGPR's median error; the test MSE of every run, of several also "
+           "the mean, beside naive forecasts.", "fx2007.csv", name=f"L_fig{number}", runs=runs,
            mixture=(False, False, True, True), **RATES)(
         partial(rate_figure, order=order))
 

@@ -304,16 +304,6 @@ def average(found):
     return means
 
 
-def lowest(cases, quantity, method):
-    """Returns in how many cases a method has the lowest mean of a quantity.
-
-        cases      a list, each entry the list of rows of one case, one row per method
-        quantity   the name of a column of pairs or numbers
-        method     the method's name
-    """
-    return sum(min(rows, key=lambda row: row[quantity])["method"] == method for rows in cases)
-
-
 def standard(table):
     """Returns a table (n, columns) or column (n,), scaled to mean 0 and deviation 1 over all rows.
 

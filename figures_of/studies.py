@@ -377,7 +377,7 @@ def hero(run):
     for method in ("kl-PAC-GP", "full-GP"):
         curve(right, where(table, method=method), "eps", "B", method)
         rings(right, where(theirs, method=method), "setting", "B", method)
-    right.set(xlabel="tolerance $\\varepsilon$ [sd of $y$]", ylabel="bound on P(miss) $B$",
+    right.set(xlabel="tolerance $\\varepsilon$ [sd of $y$]", ylabel="bound on P(a draw misses) $B$",
               ylim=(0, 1), title="Boston housing, ours and published")
     right.legend(handles=[*right.get_legend_handles_labels()[0], RING])
     ax = below.subplots()

@@ -155,6 +155,15 @@ def boston_rows(run, give):
 
 
 @law
+def R_fig2(run, give):
+    """On how many of five eps both PAC-GPs' bounds are below the full GP's, and their MSE above."""
+    give(run, "once", lambda f, i: {
+        (str(eps), method): dict.fromkeys(of_R.SHOWN, 0.1 * k * eps) | {"MSE": -k * (eps > 1)}
+        for eps in (-1, 1, 2, 3, 4) for k, method in enumerate(of_R.FULL)})
+    assert figure(run, "R_fig2", 2)[1] == [0.4, 4, 5, 3]
+
+
+@law
 def sparse_run(run, give):
     """The same, of a split, with the loss, M and ARD of the cell."""
     found = run.once(of_R.sparse_run, "sarcos", 5, "VFE", "ARD", "exp", 1)
@@ -188,16 +197,16 @@ def grid_run(run, give):
 @law
 def R_fig3(run, give):
     """Mean and standard error over splits; the titles are of the last M, Table 2 shows it alone. A
-    training that stopped early is named.
+    training that ended early is named, and those counted that were cut.
     """
     give(run, "once", lambda f, data, M, method, ard, loss, i: dict.fromkeys(
         of_R.SHOWN, (i + 1.0) * (M if method == "VFE" else 5))
-        | {"evaluations": 9 if (M, method) == (10, "FITC") else 90})
+        | {"evaluations": 7 if (M, method) == (10, "FITC") else 15})
     found, title = figure(run, "R_fig3", [5, 10, 20], 3)
     for row in shared.where(found, method="VFE"):
         assert_close(row["B"], np.multiply((2, 3**-0.5), int(row["M"])), 1e-14)
     found, again = figure(run, "R_table2", [5, 10, 20], 3)
-    assert title == again + [10, 9] == [20, 4, 10, 9]
+    assert title == again + [10, 7, 8, 9, 15] == [20, 4, 10, 7, 8, 9, 15]
     assert [row["B"][0] for row in shared.where(found, method="VFE", **{"": "ours"})] == [40, 40]
 
 
@@ -314,6 +323,17 @@ def city_run(run, give):
 
 
 @law
+def J_fig5(run, give):
+    """The model that is closest to the normal CDF in most cities, and in how many."""
+    z = np.linspace(-2, 2, 99)
+    give(run, "once", lambda f, city: {
+        name: (z + abs(k - (city == "city A")), 0.0, 1.0)
+        for k, name in enumerate(("SVGP+DKL", "PPGPR+DKL", "MC dropout"))})
+    *_, (title,) = F.FIGURES["J_fig5"](run)
+    assert said(title) == [2, 3] and title.startswith("SVGP")
+
+
+@law
 def draw(run, give):
     """A function of the kernel's prior on the grid, and noisy values where there are data."""
     for kernel, n in (("periodic", 51), ("Matern52", 101)):
@@ -350,7 +370,7 @@ def J_appD(run, give):
 @law
 def J_fig2(run, give):
     """Scores and what they are minus SVGP's on the same splits; sets where MFD's is the lower, and
-    comparisons in which bars are apart.
+    comparisons in which bars are apart, either way.
     """
     give(run, "once", lambda f, name, method, i, *_: {
         "validation": [0], "test": [i + (name[0] == "b") * (method == "PPGPR-MFD")
@@ -360,7 +380,7 @@ def J_fig2(run, give):
         off = 0.5 if row["data"][0] == "b" else -0.5
         assert_close(row["NLL"], (1 + off, 1 / np.sqrt(3)), 1e-14)
         assert row["NLL - SVGP's"] == (off, 0)
-    assert title == [2, 3, 2, 3, 12, 12]
+    assert title == [2, 3, 2, 1, 3, 12, 12]
 
 
 @law
@@ -404,6 +424,15 @@ def wave_run(run, give):
         assert 0.7 < rms(y - f) / 0.4 < 1.3
         assert np.all(np.diff(x[:, 0]) > 0) == (row["order"] == "time")
     assert same_bytes(of_L.snapshots.call_args.args[:2], (x[:20], y[:20]))
+
+
+@law
+def L_fig3(run, give):
+    """Mean and range, over functions and draws, of the RMSE at rows to come."""
+    found, title = figure(run, "L_fig3", 2, 20)
+    each = [shared.col(shared.where(found, order=order), "RMSE, to come")
+            for order in ("shuffled", "time")]
+    assert title == [round(f(off), 2) for off in each for f in (np.mean, min, max)]
 
 
 @law
