@@ -1,11 +1,11 @@
-"""The sparse GP of pacgp_ref.py in blocks of rows: less memory, several cores or machines, files.
+"""The sparse GP of pacgp_ref.py in blocks of rows, for large tables, several cores or machines.
 
 V = K_NM L^-T has a row for each data point. Here only blocks of its rows exist, and `total`
 computes a sum over all rows by adding f(block) over blocks. `over` applies f: it is map, or the map
-of a pool of threads or processes, or of an engine such as Dask. So f is a function of a module, or
-a partial of one, which can be pickled. `blocks(over)` is a Sparse for fit(..., sparse=...). Its
-results equal those of PLAIN, the default, up to rounding; any `over` gives the same to the last
-bit. Not in the papers. Equation numbers are R's.
+of a pool of threads or processes, or of an engine such as Dask. Other processes get f by pickling,
+so f is a function of a module or a partial of one. `blocks(over)` returns a Sparse, for fit(...,
+sparse=...). Its results equal those of PLAIN, the default there, up to rounding, and are the same
+to the last bit for every `over`. Not in the papers. Equation numbers are R's, see pacgp_ref.py.
 
 Symbols are those of pacgp_ref.py:
 
@@ -17,18 +17,19 @@ Symbols are those of pacgp_ref.py:
     alpha, D_i         1 for FITC, 0 for VFE and DTC; alpha ktilde_i + sigma_n^2
     A, b               (M, M), (M,): V^T D^-1 V, V^T D^-1 y
     m, S, root         (M,), (M, M), (M, M): Q(f_M) = N(L m, L S L^T), S = root^T root
-    d_x                derivative of the objective w.r.t. x; `back`, a VJP, returns such
+    d_x                derivative of the objective w.r.t. x: what `back`, a VJP, returns
 
-The VJP needs fewer products than PLAIN's. With W = S - I the data enter through two linear maps,
-each the adjoint of the other,
+`back` needs fewer matrix products here than in PLAIN. With W = S - I the data enter through two
+linear maps, each the adjoint of the other,
     `at_rows`   (m, W) -> V_i m  and  V_i W V_i  for each row i,
     `over_rows` (u, w) -> V^T u  and  V^T diag(w) V,
 since  sum_i u_i (V_i m) + w_i (V_i W V_i) = m (V^T u) + tr(W V^T diag(w) V).  R (22) and (23) use
-the first; (11) uses the second at u = y/D, w = 1/D. Whatever depends on V through either, or
-through ktilde_i = k + V_i W V_i at W = -I, has the gradient
+the first; (11) uses the second at u = y/D, w = 1/D. Where u, w are the derivatives of the
+objective w.r.t. what `at_rows` returns, or m, W those w.r.t. what `over_rows` returns,
     d_V_i = u_i m + 2 w_i W V_i,   gram = d_V^T V = m (V^T u)^T + 2 W V^T diag(w) V,
-so gram follows from sums that are known. For (22), (23), (m, W) is given and (u, w) is (d_mean,
-d_var). For (11), (u, w) is given and (m, W) is (d_b, d_A).
+so gram, which the VJP of L^-1 needs, follows from sums that are known. The same holds for ktilde_i,
+which is k + V_i W V_i at W = -I. For (22), (23), (m, W) is given and (u, w) is (d_mean, d_var). For
+(11), (u, w) is given and (m, W) is (d_b, d_A).
 """
 import math
 import os
@@ -56,8 +57,9 @@ np.empty(31 * 2**17)
 def mapped_again(a):
     """Returns what to pickle for the array `a`: a function that maps its file again, or `a`.
 
-    It is `a` itself unless that is a memory map whose file still holds its values (a hundred rows
-    are compared). A map in mode "c" is pickled whole: changes to it are not in the file.
+    It is a function only if `a` is a contiguous memory map, or a view of one, whose file still
+    holds the values of `a` (up to a hundred rows are compared). It is `a` for a map in mode "c":
+    changes to such a map are not in the file.
     """
     file = a
     while isinstance(getattr(file, "base", None), np.ndarray):
@@ -127,7 +129,7 @@ def in_blocks(X, y, inducing, keep=True):
 
 
 def add_up(f, items):
-    """Adds the tuples f(*item) over items, entry by entry: returns as many sums.
+    """Adds the tuples f(*item) over items, entry by entry: returns one sum per entry.
 
     Numbers and arrays are added, lists are joined.
         f       a function that returns a tuple or list, of the same length each time
@@ -145,7 +147,7 @@ def numbered(f, pair):
 
 
 def total(over, f, blocks, *columns):
-    """Returns the sums over blocks of the entries of f(rows, *columns at these rows).
+    """Returns the sums over blocks of f(rows, *columns at these rows), entry by entry.
 
         over      like map, but may return results in any order
         f         (Rows, (n,) of each column) -> tuple, see add_up
@@ -184,9 +186,9 @@ def block_features(X, Z, ln_theta, Linv, kernel):
 
 @in_doubles
 def at_rows(rows, m, W):
-    """Returns V_i m and V_i W V_i for the rows i of a block: lists of one array (n,) for add_up.
+    """Returns V_i m and V_i W V_i for the rows i of a block: two lists of one array (n,).
 
-    rows: a Rows; m (M,); W (M, M).
+    rows: a Rows; m (M,); W (M, M). `total` joins the lists of all blocks.
     """
     (_, V, _), _ = rows.features()
     return [V @ m], [row_dots(V, rows.V_times(W))]
@@ -216,7 +218,7 @@ def _gaussian(rows, m, S, ln_det_S, k, over=map):
         d_m        (M,)
         d_S        (M, M), at fixed ln|S|
         d_ln_det   w.r.t. ln|S|
-        d_var      (N,), 0 where var is at its floor
+        d_var      (N,): the one given, but 0 where var is at its floor
         gram       d_V^T V (M, M)
         d_k        w.r.t. the number k
     """
@@ -237,9 +239,10 @@ def _gaussian(rows, m, S, ln_det_S, k, over=map):
 
 @in_doubles
 def gaussian_d_V(rows, d_mean, d_var, m, W):
-    """Derivative w.r.t. V (n, M) of a block, a Rows, given d_mean and d_var (n,) of (22) and (23).
+    """Returns d_V (n, M) of a block through its mean and variance, (22) and (23).
 
-        d_V_i = d_mean_i m + 2 d_var_i W V_i,   W = S - I;   m (M,), W (M, M)
+        d_V_i = d_mean_i m + 2 d_var_i W V_i,   W = S - I
+    rows: the block, a Rows; d_mean, d_var (n,); m (M,); W (M, M).
     """
     d_V = rows.V_times(W) * (2 * d_var)[:, None]
     d_V += np.outer(d_mean, m)
@@ -264,16 +267,16 @@ def block_sums(rows, sigma2, alpha):
 def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
     """VJP of block_sums and, if d_marginals are given, of the marginals of the block.
 
-    Returns four derivatives:
+    Returns four values:
         d_ln_theta, d_Z   (T,), (M, d): through K = k(X, Z) alone
         gram              (M, M), the part of d_V^T V through ktilde alone:
                           -2 alpha sum_i d_D_i V_i V_i^T, or 0.0 if alpha = 0
-        sums              (2,): those of d_D and of d_D ktilde over the block
+        sums              (2,): the sums of d_D_i and of d_D_i ktilde_i over the block
 
     The derivatives w.r.t. D_i and V_i are
-        D = alpha ktilde + sigma_n^2, ktilde = k - V V:
+        D_i = alpha ktilde_i + sigma_n^2, ktilde_i = k - V_i V_i:
             d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
-        A = sum V V^T/D, b = sum V y/D:
+        A = sum V_i V_i^T/D_i, b = sum V_i y_i/D_i:
             d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
 
         rows            a Rows with y
@@ -282,7 +285,8 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
         E               2 d_A L^-1 (M, M): since V_i = L^-1 K_i, (V_i E)/D_i is the first term of
                         d_K_i = L^-T d_V_i, and V_i d_A V_i = (V_i E) K_i/2
         d_b             (M,)
-        h               the derivative w.r.t. ln D_i, and the same w.r.t. y_i^2/D_i, as in (34)
+        h               a number: the derivative w.r.t. ln D_i, and also that w.r.t. y_i^2/D_i; in
+                        (34) the two are equal
         sigma2, alpha   as in block_sums
     """
     (K, V, ktilde), K_back = rows.features()
@@ -328,7 +332,8 @@ def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=ma
     back(d_A, d_b, h, d_k, gram, *d_marginals), the VJP, returns a dict of derivatives w.r.t.
     ln_theta, ln_noise, Z and alpha:
         d_A, d_b         (M, M) symmetric, (M,)
-        h, d_marginals   as in block_sums_back: what they add does not pass through A and b
+        h, d_marginals   as in block_sums_back, but d_marginals (N,): derivatives that do not pass
+                         through A and b
         d_k              w.r.t. k(x, x), except through ktilde
         gram             (M, M): the part of d_V^T V that does not pass through A and b
     """
@@ -414,7 +419,7 @@ def free_in_blocks(X, Z, ln_theta, m, L_S, kernel=se_kernel, over=map):
 def nll_in_blocks(X, y, Z, ln_theta, ln_noise, kind="VFE", kernel=se_kernel, over=map):
     """The function sparse_nll of pacgp_ref.py in blocks of rows: same arguments, value, back.
 
-    For VFE, sum ktilde = N k - sigma_n^2 tr A: with this `back` needs no derivative through ktilde.
+    For VFE, sum ktilde = N k - sigma_n^2 tr A, so `back` needs no derivative through ktilde.
     over: as in total.
     """
     alpha, t = SPARSE_NLL[kind]
@@ -449,9 +454,10 @@ def posterior_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel
 
 @in_doubles
 def block_predict(rows, m, root):
-    """Returns mean and variance at the rows of a block: lists of one array (n,) for add_up.
+    """Returns mean and variance at the rows of a block: two lists of one array (n,).
 
-    rows: a Rows. The variance is not yet raised to its floor. m, root: of a StoredPosterior.
+    rows: a Rows; m, root: of a StoredPosterior. The variance is not yet raised to its floor.
+    `total` joins the lists of all blocks.
     """
     (_, V, ktilde), _ = rows.features()
     U = V @ root.T
@@ -481,10 +487,10 @@ def blocks(over=map):
 
 
 def threads():
-    """Returns the map of a pool with one thread per core of this process, for `over`, or plain map.
+    """Returns the map of a pool with one thread per usable core, to pass as `over`; or plain map.
 
     It is plain map unless OPENBLAS_NUM_THREADS is 1: threads of BLAS and of a pool at once are
-    slower than either. The threads of the pool take over their caller's np.errstate.
+    slower than either. The pool's threads get the np.errstate that holds at this call.
     """
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         return map

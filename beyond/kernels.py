@@ -1,13 +1,13 @@
-"""The kernels that can be certified: function, rounding error, parameter names.
+"""The kernels with which a GP can be certified: function, rounding error, parameter names.
 
 To add a kernel, write one function, with k(x, x) = exp(ln_theta[-1]) for every x and an attribute
 `start` (see start_of of pacgp_ref.py), and one row of KERNELS: fits, streams, programs and saved
 models then take it.
 
 The rounding error of an entry of k(X1, X2, ln_theta, by_differences=True) is given in ulp of
-k(x, x), u = 2^-53. Each function below derives its own, to first order in u, from errors of 1 u for
-+ - * / and square roots and 2 u for exp, cos and sin. The argument of exp is rounded too, which
-gives the term |ln sigma_s^2|.
+k(x, x): in units of u k(x, x), u = 2^-53. Each function *_ulps derives a bound on it, to first
+order in u, from relative errors of 1 u for + - * / and square roots and 2 u for exp, cos and sin.
+The argument of exp is rounded too, which gives the term |ln sigma_s^2|.
 """
 from typing import Callable, NamedTuple
 
@@ -19,7 +19,7 @@ from online import spectral_mixture, waves
 
 
 class Kernel(NamedTuple):
-    """A kernel that can be certified, a row of KERNELS."""
+    """A kernel with which a GP can be certified, a row of KERNELS."""
     function: Callable         # as se_kernel
     ulps: Callable             # (X1, X2, ln_theta) -> largest error of an entry, in ulp of k(x, x)
     names: Callable            # (d, ard) -> names of exp(ln_theta), of a mixture those of a row:
@@ -31,9 +31,9 @@ def se_ulps(X1, X2, ln_theta):
     """Bound on the rounding error of the SE kernel in ulp: d + 8 + |ln sigma_s^2|, ard or not.
 
     (x1 - x2)/l errs by 4 u: 1 for the difference, 2 for exp(-ln l^2/2), 1 for the product. So its
-    square errs by 9 u, and t = r^2/2 by d + 8. Since t exp(-t) <= 0.37 this moves K by 0.37 (d + 8)
-    u; the rounding of ln sigma_s^2 - t moves it by at most max(1, |ln sigma_s^2|) u, and exp by 2
-    u.
+    square errs by 9 u, and t = r^2/2, half the sum of d squares, by (d + 8) u, all relative. Since
+    t exp(-t) <= 0.37 this moves K by 0.37 (d + 8) ulp; the rounding of ln sigma_s^2 - t moves K by
+    at most max(1, |ln sigma_s^2|) ulp, and that of exp by 2 ulp.
 
     X1 (N1, d), X2 (N2, d), ln_theta: as in se_kernel; the same in the other functions *_ulps.
     """
@@ -46,14 +46,14 @@ def matern_ulps(X1, X2, ln_theta):
 
         d + 10 + |ln sigma_s^2|
     p is a polynomial, a = 3^(1/2) or 5^(1/2). As in se_ulps, r^2/2 errs by d + 8 ulp; so v^2 errs
-    by d + 9, v by (d + 9)/2 and a root. Then
+    by d + 9, and v by (d + 9)/2 and the rounding of the root. The parts of the error of K, in ulp:
 
                                                          Matern 3/2      Matern 5/2
         error of v^2: max |v K'(v)|/sigma_s^2 =          0.541           0.604     times (d + 9)/2
-        its root:                                        0.541           0.941
+        rounding of the root v:                          0.541           0.941
         rounding of ln sigma_s^2 - v: |ln sigma_s^2| +   0.840           1.176
         exp, products and sums:                          4               5
-    which is at most 0.28 d + 7.9 and 0.31 d + 9.9, plus |ln sigma_s^2|.
+    Their sum is at most 0.28 d + 7.9 and 0.31 d + 9.9, plus |ln sigma_s^2|.
 
     Arguments as in se_ulps.
     """
@@ -65,10 +65,11 @@ def periodic_ulps(X1, X2, ln_theta):
     """Bound on the rounding error of the periodic kernel, in ulp:
 
         2 d + 8 + |ln sigma_s^2| + 0.61 |h/l|,   h_k = 6 (|a1_k| + |a2_k|) + 6
-    It is the SE kernel of the 2 d inputs U = (cos a, sin a), a = 2 pi (x - c)/p. An angle, of size
-    |a1_k| or |a2_k|, errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle
-    moves by that and by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in each dimension, r by |h/l| u,
-    and sigma_s^2 exp(-r^2/2) by exp(-1/2) <= 0.61 of that.
+    where |h/l| is the norm of all h_k/l_k. The kernel is SE in the 2 d inputs U = (cos a, sin a),
+    a = 2 pi (x - c)/p, c by `centre`. |a1_k| and |a2_k| are the largest angles of X1 and X2. An
+    angle errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle moves by that
+    and, for cos and sin, by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in each dimension, r by
+    |h/l| u, and exp(-r^2/2) by exp(-1/2) <= 0.61 of that.
 
     Arguments as in se_ulps.
     """
@@ -85,7 +86,7 @@ def periodic_ulps(X1, X2, ln_theta):
 def mixture_ulps(X1, X2, ln_theta):
     """Bound on the rounding error of a spectral mixture of Q components, in ulp.
 
-    It is the largest, over components, of
+    It is the largest, over components with weight w and frequencies mu, of
         d + 8 + |ln w|               the Gaussian factor, see se_ulps
         + sum_k (6 max|a_k| + 2)     cos a_k: a = 2 pi mu (x1 - x2) errs by 6 ulp of a, cos by 2
         + d + Q                      the product of the factors, and the sum of the components
@@ -100,7 +101,7 @@ def mixture_ulps(X1, X2, ln_theta):
 
 
 def of_columns(name, d):
-    """Returns the list name_1 .. name_d: names of a parameter of which each of d inputs has one.
+    """Returns the list name_1 .. name_d, for a parameter with one value per input.
 
     name: a text, such as "lengthscale l".
     """

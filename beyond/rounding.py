@@ -10,9 +10,10 @@ of a pool.
 A certificate is about the Q that is stored, however it was found: a StoredPosterior, and sigma_n^2
 for the full GP. So only the evaluation of its KL and marginals can err. "Enclosed" numbers come
 with a bound on that error. An entry of k(x, Z) errs by at most e ulp of k(x, x); beyond/kernels.py
-gives e. A sum of n products errs by at most n ulp of the sum of their sizes. So do a factor L, as
-an error of L L^T, and L^-1, as an error of L^-1 L (Higham 2002, Ch. 3, 8, 10). Each error is given
-its worst sign, to first order, and 4 (n + e) ulp cover up to four of them in a row.
+gives e. A sum of n products errs by at most n ulp of the sum of their absolute values. The same
+holds for the product L L^T of a computed factor L and for L^-1 L of a computed inverse (Higham
+2002, Ch. 3, 8, 10). Each error is given its worst sign, to first order. `unit`, mostly 4 (n + e)
+ulp, covers up to four such errors in a row.
 """
 import math
 from functools import partial
@@ -59,19 +60,19 @@ class Enclosed(NamedTuple):
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     """Variances and KL of a full GP with targets y (N,), with bounds on their rounding errors.
 
-    Returns three tuples: (Linv, m), to be stored; (var, KL) by R (6), (8); their rounding errors.
+    Returns three tuples: (Linv, m), to be stored; (var, KL) by R (6), (8); bounds on their errors.
 
         mean = K a, a = L^-T m,   var = sigma^2 - sigma^4 diag(K_y^-1),   K_y = K + sigma^2 I,
         KL = (ln|K_y| - N ln sigma^2 - N + sigma^2 tr K_y^-1 + a^T K a)/2
-    which also holds if rounding makes `a` differ from K_y^-1 y.
+    The formulas also hold for `a` as computed, which rounding makes differ from K_y^-1 y.
         K               (N, N): the kernel matrix, which may be that of any prior
         ln_noise        ln sigma^2
         K_error [y^2]   error of an entry of K
-        unit            relative error of a sum
+        unit            relative error of a sum, see the head of this file
 
-    An error E of K_y or of its factor, entry by entry, changes the results by K_y^-1 E K_y^-1. An
-    error F of L^-1 L changes them by L^-T F L^-1, where |F| is at most unit |L^-1| |L|, and |L|
-    |L^-1|_j at most (K_y_jj K_y^-1_jj)^(1/2). ValueError if K_y is not positive definite.
+    An error E of K_y or of L L^T changes K_y^-1 by K_y^-1 E K_y^-1. An error F of L^-1 L changes it
+    by L^-T F L^-1 and the transpose of that, where |F| is at most unit |L^-1| |L|, and (|L|
+    |L^-1|)_ij at most (K_y_ii K_y^-1_jj)^(1/2). ValueError if K_y is not positive definite.
     """
     N = len(y)
     sigma2, ln_det, Linv, m, a = noisy_factors(K, y, ln_noise)
@@ -109,9 +110,9 @@ def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
         var, KL              (n,) [y^2], [nats]: by (6) and (8), from enclosed_gaussian
         var_error, KL_error  their rounding errors, also from there
 
-    The stored arrays predict another variance, since L^-1 is rounded: the errors returned cover
-    both. dQ/dP is N(y | f, sigma^2) up to a constant, so to first order KL moves by -sum dvar/(2
-    sigma^2).
+    The stored arrays predict a variance other than `var`, since L^-1 is rounded: the errors
+    returned cover both. dQ/dP is N(y | f, sigma^2) up to a constant, so where the variances move
+    by dvar, KL moves, to first order, by -sum dvar/(2 sigma^2).
     """
     mean, stored_var, mean_error, stored_error = enclosed_at(posterior, X)
     off = stored_error + np.abs(stored_var - var)
@@ -138,13 +139,13 @@ def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
 def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kernel):
     """The full GP given (X1, y1) and (X, y), as an Enclosed at X (n, d), for prior_from_part.
 
-    The GP given (X1, y1) alone is the prior P from which KL is measured:
+    The GP given (X1, y1) alone is the prior P, see prior_from_part of beyond/certificates.py:
         V = k(X, X1) L1^-T:   P = N(V m1, K), K = k(X, X) - V V^T;
         Q by (6), (8) for K and y - V m1, with noise e^temper sigma_n^2
 
         X1, y1               (n1, d), (n1,): the rows that choose the prior
         X, y                 (n, d), (n,): the rows that certify
-        ln_theta, ln_noise   ln_noise is ln sigma_n^2, the noise in the first rows
+        ln_theta, ln_noise   (T,), ln sigma_n^2: the noise variance in the rows X1
         temper               see the formula
         kernel               a function in KERNELS
 
@@ -190,7 +191,7 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
 def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=map):
     """The sparse GP with posterior (m, root), as an Enclosed at X (N, d); R (9), (10), (22), (23).
 
-        q(f_M) = N(L m, L S L^T), S = root^T root
+        Q(f_M) = N(L m, L S L^T), S = root^T root, if prior is None
 
         Z, ln_theta   (M, d), (T,)
         m, root       (M,), (M, M) triangular
@@ -200,7 +201,7 @@ def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=
         kernel        a function in KERNELS
         over          map, or a pool's equivalent
 
-    ValueError where the kernel loses its digits.
+    ValueError where rounding may change K_MM by as much as the jitter.
     """
     M = len(Z)
     k = signal_variance(ln_theta)
@@ -232,7 +233,8 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ke
                           over=map):
     """The sparse GP given (X1, y1) and (X, y), both by (11), as an Enclosed at X (n, d).
 
-    Under the prior P, L^-1 f_M is N(m1, S1); where P is N(0, I), Q is N(m', S'):
+    Under the prior P, the GP given (X1, y1), L^-1 f_M is N(m1, S1). In the coordinates where P is
+    N(0, I), Q is N(m', S'), with V and D of the rows X at the noise e^temper sigma_n^2:
         S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,
         m' = S' root1 V^T D^-1 (y - V m1)
     Z (M, d) and alpha are as in sparse_gp of pacgp_ref.py; other arguments as in
@@ -267,9 +269,9 @@ def enclosed_at(posterior, X, over=map):
 
 @in_doubles
 def block_enclosed(rows, m, root):
-    """Returns enclosed_marginals of a block of Rows, as lists of one array (n,) for add_up.
+    """Returns what enclosed_marginals does, for one block: four lists of one array (n,).
 
-    m, root: of a StoredPosterior.
+    rows: the block, a Rows; m, root: of a StoredPosterior. `total` joins the lists of all blocks.
     """
     Z, ln_theta, Linv, kernel = rows.inducing
     K, ulps = exact_kernel(kernel, rows.X, Z, ln_theta)
@@ -281,8 +283,9 @@ def block_enclosed(rows, m, root):
 def enclosed_marginals(K, Linv, k, m, root, ulps):
     """Predictive mean and variance of n rows, then their rounding errors; each is (n,).
 
-        V = K L^-T, U = V root^T, mean = V m, var = k - V V + U U
-    V_ij errs by unit k |row j of L^-1|_1 and U_ij, by its own sum, by unit |V_i| |row j of root|.
+        V = K L^-T, U = V root^T, mean = V m, var_i = k - |V_i|^2 + |U_i|^2
+    With unit = 4 (ulps + M) ulp, V_ij errs by unit k |row j of L^-1|_1, and the sum that gives
+    U_ij by unit |V_i| |row j of root|.
         K               (n, M): k(x, Z), which errs by `ulps` ulp of k in each entry
         k               k(x, x)
         Linv, m, root   of a StoredPosterior
@@ -323,12 +326,12 @@ def farthest_mean(y, enclosed):
 def losses_of_mean(y, enclosed, eps, loss):
     """The loss (n,), rounded up, of predicting by the mean of Q, not by a draw from it.
 
-    By R (18)-(21) at the mean farthest from y within its error, since each loss grows with that
-    distance. "01" and "band" are 1 for the narrowest miss: no variance smooths them.
+    It is R (18)-(21) at the mean farthest from y within its error, since each loss grows with that
+    distance. "01" and "band" are 1 even for the narrowest miss: no variance smooths the step.
         y          (n,): targets
         enclosed   the Enclosed of Q at these rows
         eps        tolerance of the loss [y], a fraction of |y| for "band" and "relative"
-        loss       a name, as in risk_from_above
+        loss       one of ZERO_ONE_LOSSES, or a key of AT_SHARE
     """
     off = np.abs(farthest_mean(y, enclosed) - y)
     goal = np.nextafter(eps * (np.abs(y) if loss in RELATIVE_LOSSES else 1.0), 0.0)
@@ -345,13 +348,13 @@ def risk_from_above(y, enclosed, eps, loss, floor):
     """The empirical risk R_S(Q) at targets y (n,), rounded up: a number in [0, 1].
 
         enclosed    the Enclosed of Q at these rows
-        eps, loss   as in losses_of_mean: the loss is one of ZERO_ONE_LOSSES or AT_SHARE
+        eps, loss   as in losses_of_mean
         floor       [y^2]: smaller variances are replaced by it
 
     Expected losses are taken at the worst mean and variance. Every expected loss here grows with
     |mean - y| and falls with eps. Over a short interval of variances it is largest at an end,
-    except the clipped square, which grows by at most 1/eps^2 times the interval. eps |y| is rounded
-    as well.
+    except the clipped square, which grows by at most 1/eps^2 times the interval. The rounding of
+    eps |y| is counted as well.
 
     ValueError for any other loss, and where a variance is negative beyond rounding.
     """

@@ -1,16 +1,17 @@
-"""Training from several starts, in blocks of rows: what the programs use.
+"""Training from several starts, in blocks of rows: what the programs of own_data use.
 
 pacgp_ref.fit is the paper's: one optimisation from one start, with one parametrisation of the
-kernel. Here several starts race for RACE evaluations, and the best goes on; a bound starts from the
-paper's start and from the optimum of the likelihood; a large table first trains on part of its
-rows. Any start may depend on the data: the certificate holds for every Q at once. Rows that certify
-nothing, being used for training alone, may also choose the box of theta, the kernel, and whether
-outlying targets are clipped. Not in the papers.
+kernel. Here several starts race for RACE evaluations, and the best goes on; a bound is minimised
+from the paper's start and from the optimum of the likelihood; training on a large table begins with
+part of its rows. Any start may depend on the data: the certificate holds for every Q at once. Rows
+that certify nothing, being used for training alone, may also choose the box in which theta is
+searched, the kernel, and whether outlying targets are clipped. Not in the papers.
 
 Arguments that are not described are those of pacgp_ref.fit, among them X (N, d), y (N,), method (a
 key of METHODS), M (number of inducing inputs), kernel (a function as se_kernel), and ard: whether
 there is a lengthscale per input. `settings` are further arguments of fit, as keywords. A search
-over x, kernel and ard calls `run`: the function `leg` with all other arguments filled in.
+calls `run(x, kernel, ard)`, where x is a dict of parameters to start from: `run` is the function
+`leg` with all other arguments filled in.
 """
 import math
 import warnings
@@ -89,8 +90,8 @@ def end_of(found, settings):
     """Returns (x, kernel, ard) at a Fit's optimum, as a start for another optimisation.
 
         found      the Fit
-        settings   dict of arguments of fit, which may hold its start_theta
-        x          the returned dict of parameters; ard: whether there is a lengthscale per input
+        settings   dict of arguments of fit, perhaps with start_theta
+    x is a dict of parameters, and ard says whether there is a lengthscale per input.
     """
     with_ard = start_for(found.kernel, **settings)(found.Z.shape[1], True)
     return found.optimum.x, found.kernel, len(found.ln_theta) == len(with_ard)
@@ -121,8 +122,8 @@ def criterion(found, trained, y):
     """Number by which one lengthscale or one per input is chosen for a Fit; the lower, the better.
 
     Full GP: the mean squared leave-one-out error against y (N,). Sparse GP: BIC (Schwarz 1978),
-        -ln p(y) + ln(N)/2 x (number of ln_theta smaller in size than the largest),
-    where those as large as the largest are taken to be at the edge of the box.
+        -ln p(y) + ln(N)/2 * (number of entries of ln_theta below the largest, in absolute value)
+    Those that equal the largest are taken to be at the edge of the box, and do not count.
         found     the Fit, by the likelihood
         trained   (N,): the targets that `found` was trained on, which may be clipped
     """
@@ -179,7 +180,8 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
 
     The first kernel decides between one lengthscale and one per input; the others start from its
     optimum. For a bound only the first kernel is tried. If a start or a batch size is given there
-    is one optimisation, with the first of each. Other arguments as in multistart_fit.
+    is one optimisation, with the first of kernels and of ards. Other arguments as in
+    multistart_fit.
     """
     family, objective = METHODS[method]
     family = FAMILIES[family]
@@ -217,12 +219,12 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
 def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel, **settings):
     """Returns a Fit as pacgp_ref.fit does, with its arguments, but from several starts, in blocks.
 
-    These arguments differ:
+    These arguments differ or are new:
         ard          False, True, or None: the better of the two
-        last_evals   most evaluations on all rows, after training on part of them. None: LAST_EVALS
-                     or, if that is more, as many as see LAST_ROWS rows in all
+        last_evals   most evaluations on all N rows, after training on part of them. None: the
+                     larger of LAST_EVALS and LAST_ROWS // N
         over         map, or the map of a pool or an engine: docs/scale.md#threads-and-machines
-        seed         also draws the part of the rows
+        seed         also draws the part of the rows that trains first
         callback     called in each optimisation; a true result ends that one
         start        if given, there is one optimisation
     Rows in memory-mapped files are read where they are used; the files must stay as they are.
@@ -243,8 +245,9 @@ def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, 
         grid     (L, G) of theta's grid
     Other arguments as in multistart_fit.
 
-    Theorem: with theta in the union of two grids, each theta of grid i having p_theta = 1/(2
-    |Theta_i|), (4) holds for all theta and Q at once. So trying both adds ln 2 to the penalty.
+    Theorem: let theta be in the union of two grids, Theta_1 for one lengthscale and Theta_2 for one
+    per input. With p_theta = 1/(2 |Theta_i|) on grid i, R (4) holds for all theta and Q at once. So
+    trying both grids adds ln 2 to the penalty.
     """
     X, y = check_data(X, y, copy=False)
     kernel = kernel or se_kernel

@@ -46,7 +46,8 @@ def series_panel(ax, run, x, y, method, M, epochs):
         x, y        (N, 1), (N,): the standardised data
         method, M   "SVGP" or "PPGPR-Chol", trained here with M inducing inputs
         epochs      of training
-    Returns its table row: sigma_k, sigma_obs, share of noise in the variance, NLL.
+    Returns its row of the table: method, standard deviations sigma_k of the kernel and sigma_obs
+    of the noise, share of noise in the variance, NLL.
     """
     say = lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}")
     fit = J.fit(x, y, method, M, beta_reg=1.0, epochs=epochs, seed=run.seed, callback=say)
@@ -139,8 +140,8 @@ def weights(method, validate):
     """Returns a list of the weights to train a method with: each (beta_reg,) or (1, gamma).
 
     beta_reg is the weight of the KL divergence, gamma the exponent of "gamma-robust". validate:
-    True for all that the paper tries, of which validation rows choose one; else the list has one
-    alone.
+    if True, the list has all values that the paper tries, and validation rows choose one of them
+    (see `scores_of`); if False, it has one fixed value.
     """
     if method == "gamma-robust":
         return [(1.0, gamma) for gamma in (J.GAMMAS if validate else (1.03,))]
@@ -151,9 +152,9 @@ def weights(method, validate):
 def scores_of(run, data, method, split, validate):
     """Returns a method's SCORES on the test rows of a split, or None if too few runs are done.
 
-    data: the name of a data set; split: a number from 0. validate: whether, of runs with different
-    `weights`, the one with the lowest validation NLL counts. At least two, if there are so many,
-    must be done.
+    data: the name of a data set; split: a number from 0; validate: as in `weights`. There is one
+    run for each of the `weights`. Of the runs that are done the one with the lowest validation NLL
+    counts. At least two must be done, or the only one.
     """
     each = [run.once(score_run, data, method, split, *one) for one in weights(method, validate)]
     found = [scores for scores in each if scores]
@@ -207,9 +208,10 @@ def score_lines(ax, rows, score, quantity, title):
 
 
 def printed_rows(methods, score):
-    """Returns rows of the published J Table 3: a score of methods, and its difference from SVGP's.
+    """Returns the rows of J Table 3 as published, with the difference of a score from SVGP's added.
 
-    methods: a list of names; score: a name in SCORES. Rows without this score are left out.
+    methods: a list of names, of those to return; score: a name in SCORES. Rows without this score
+    are left out.
     """
     rows = [row for row in printed("J_table3", "data", "method")
             if row["method"] in methods and score in row]
@@ -221,11 +223,11 @@ def score_figure(run, splits, validate, score, methods, title):
     """Draws Figs. 2-4 and 6-9: our scores above, below them the paper's on its twelve sets.
 
         splits, validate, methods   as in score_rows
-        score                       one of SCORES; the share of noise, not in the paper, has one
-                                    panel
+        score                       one of SCORES; the paper prints no numbers for the share of
+                                    noise, which has our panel alone
         title                       a function that returns the title, given the name of the column
                                     drawn, our rows and the paper's
-    Returns what a `figure` does: the picture, the rows, [title].
+    Returns the picture, the rows and [title], as `figure` asks for.
     """
     rows = score_rows(run, splits, methods, (score,), validate)
     theirs = printed_rows(methods, score)
@@ -253,12 +255,12 @@ def score_figure(run, splits, validate, score, methods, title):
 def counted(claim, pairs, column, rows, theirs):
     """Returns a title that says on how many data sets a claim holds, here and in the paper.
 
-    It also says on how many there is a tie, in how many comparisons our error bars are apart, and
-    which way.
+    It also says on how many sets there is a tie, and in how many of our comparisons, in each
+    direction, the error bars are apart.
         claim    in words
-        pairs    the claim as a list of (lower, higher), methods or 0.5
+        pairs    the claim as a list of (lower, higher), each a method's name or the number 0.5
         column   the name of the column that is compared
-        rows     ours; theirs: the paper's
+        rows     ours; theirs: the paper's, perhaps none
     Sets that lack one of the methods do not count.
     """
     names = [*itertools.chain(*pairs)]
@@ -484,14 +486,14 @@ def average_ranks(scores):
 
 
 def rank_table(run, splits, validate, table, methods):
-    """Makes Tables 1 and 2: each method's average rank, beside the paper's.
+    """Makes Tables 1 and 2: methods' average ranks in NLL, RMSE and CRPS, beside the paper's.
 
         splits     how many splits of each data set; a case is a data set and a split
         validate   as in scores_of
         table      "J_table1" or "J_table2"
         methods    those to rank
-    Returns what a `figure` does: None for a picture, the rows, [title]. Only cases that all methods
-    have been run on count; without any, the rows are empty.
+    Returns None, the rows and [title], as `figure` asks for of a table. Only cases on which all
+    methods have been run count; if there are none, there are no rows.
     """
     found = [[scores_of(run, name, m, i, validate) for m in methods]
              for name in sets_of(run) for i in range(splits)]

@@ -26,7 +26,7 @@ PRETRAINED = 10                       # rows that come before a stream: they set
 
 
 def learners(X, y, **start):
-    """Yields the certified Learner after the first PRETRAINED rows, then after each later row.
+    """Yields a beyond.stream.Learner after the first PRETRAINED rows, then after each later row.
 
     X (N, d), y (N,): the stream; start: keywords of beyond.stream.begin.
     """
@@ -123,10 +123,10 @@ MIXTURE = np.log([[math.log(2), (2 * math.pi * math.log(2))**-2, 3 * math.log(2)
 def snapshots(X, y, method, mixture=False, batch=1, **options):
     """Runs an online GP, set as in L Sec. 5.1. Returns {number of rows seen: Snapshot}.
 
-        method    of online.stream or baselines.stream
-        mixture   whether the kernel is a spectral mixture instead of SE
+        method    a method's name in online.stream or baselines.stream
+        mixture   whether the kernel is the authors' spectral mixture instead of SE
         batch     rows per step
-        options   other keywords of that stream
+        options   other keywords of the one that has this method
     """
     Z = np.linspace(-1, 1, 12)[:, None]
     if mixture:
@@ -225,7 +225,8 @@ def rate_rows(run, order, i, N):
         order   "time" or "shuffled"
         i       the number of the generated series or of the shuffle
         N       how many daily rates
-    As in the paper, later rows count in the mean and deviation (divisor N - 1).
+    As in the paper, y is scaled by mean and deviation (divisor N - 1) of all rows, also of those
+    still to come.
     """
     if run.real:
         rate = run.tables["fx2007.csv"][:N, 3]
@@ -274,8 +275,8 @@ def rate_figure(run, N, times, runs, mixture, order):
         runs      how many runs
         mixture   whether the kernel is the authors' spectral mixture
         order     "time" or "shuffled"
-    The run drawn is the one in which O-SGPR's test MSE is the median. Returns what a `figure` does:
-    the picture, the rows, [title].
+    The run drawn is the one in which O-SGPR's test MSE is the median. Returns the picture, the rows
+    and [title], as `figure` asks for.
     """
     t, several = times[-1], runs > 1
     naive = ("nearest row seen", "mean of all rows")

@@ -25,8 +25,9 @@ SHOWN = ("B", "R_S train", "R_S test", "MSE", "KL/N")
 def measure(fit, X, y):
     """Returns the measures of a Fit that R's tables print, as a dict.
 
-    They are both bounds, training and test risk, test MSE, KL/N, sigma_n^2, and the evaluations. X
-    (n, d), y (n,): test data. The test risk is the 0-1 risk, whatever loss trained the GP.
+    They are the bounds B and B_Pin, training and test risk, test MSE, KL/N, sigma_n^2, and how many
+    evaluations the training took. fit: a pacgp_ref.Fit; X (n, d), y (n,): test data. The test risk
+    is the 0-1 risk, whatever loss trained the GP.
     """
     mean, var = R.predict(fit, X)
     return {"B": fit.bound, "B_Pin": fit.pinsker, "R_S train": fit.R_S,
@@ -56,9 +57,9 @@ def best_start(run, method, times, starts, max_evals, M):
 def line_panel(ax, run, method, times):
     """Draws a panel of Figs. 1 and 6: data, full GP (red lines), sparse GP (blue), tolerance.
 
-    method: of the sparse GP; times: eps in units of sigma_n. Crosses are the inducing inputs before
-    and after training. Returns a dict of its numbers, and the sparse GP's mean on a grid over the
-    range of the data.
+    method: of the sparse GP; times: eps in units of the full GP's sigma_n. Crosses are the inducing
+    inputs before (top) and after training. Returns the panel's row, a dict of numbers, and the
+    sparse GP's mean on a grid over the range of the data.
     """
     x, y, gp = run.once(line_data)
     fits, Z0 = run.once(best_start, method, times)
@@ -92,8 +93,8 @@ def line_panel(ax, run, method, times):
 def line_figure(run, panels_of, shape):
     """Draws Figs. 1 and 6: a panel per pair (method, eps/sigma_n) in the list panels_of.
 
-    shape: (rows, columns) of panels. Returns the picture, the panels' dicts of numbers, and the
-    sparse GPs' means on the grid.
+    shape: (rows, columns) of panels. Returns the picture, and what `line_panel` returns of each
+    panel: the rows, then the means.
     """
     picture, axes = panels(*shape, 8.3, 1 + 2.9 * shape[0], sharex=True, sharey=True)
     rows, means = zip(*(line_panel(ax, run, *one) for ax, one in zip(axes.flat, panels_of)))
@@ -141,7 +142,7 @@ def boston_rows(run, splits):
     """Returns two lists of rows on Boston housing.
 
     The first has a row per eps and method: our measures, averaged over the splits. The second has
-    the same rows, below each the paper's. splits: how many.
+    the same rows, each followed by the paper's. splits: how many splits to average over.
     """
     found = [run.once(boston_split, i) for i in range(splits)]
     rows = [{"eps": eps, "method": method} | average([one[eps, method] for one in found])
@@ -157,7 +158,7 @@ def measure_panels(axes, rows, theirs, x, methods):
         theirs    the paper's rows, drawn as rings
         x         the name of the column on the horizontal axis
         methods   those to draw
-    The two risks share their limits.
+    The panels of the two risks have the same vertical scale.
     """
     for ax, quantity in zip(axes, SHOWN):
         for method in methods:
@@ -453,9 +454,9 @@ def ratios(rows, M):
 
 
 def sparse_table(rows, table):
-    """Returns the rows of Tables 2 and 3: those from `sparse_rows`, below each the paper's.
+    """Returns the rows of Table 2 or 3: ours, each followed by the paper's.
 
-    table: "R_table2" or "R_table3".
+    rows: ours, from `sparse_rows`; table: "R_table2" or "R_table3".
     """
     rows = [{k: v for k, v in row.items() if k != "M"} for row in rows]
     return beside(rows, published(table, "data", "method", "setting"), "data", "method", "ARD")

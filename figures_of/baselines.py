@@ -1,4 +1,4 @@
-"""What L (Liu et al. 2022) compares O-PACGP with, beside O-SGPR and O-SVGP of online.py.
+"""Online GPs beside those of online.py, to compare O-PACGP of L (Liu et al. 2022) with.
 
     WISKI           Stanton et al. 2021, in one dimension; L Table 1, Sec. 5.1
     OVC             Maddox et al. 2021; L Sec. 2.1
@@ -6,8 +6,8 @@
     window          the same on the last `window` data points alone; not in the paper
 
 `stream` yields the Snapshots of online.stream: the parameters p, the state, a function predict.
-Symbols are those of online.py; w(x) are the weights that interpolate f(x) on a grid. Arguments of
-several functions:
+Symbols are those of online.py; w(x) are the weights by which f(x) is interpolated from its values
+on a grid. Arguments of several functions:
 
     X, y            (N, d), (N,): the stream, in its order
     p               dict of ln_theta (T,), ln_noise (ln of the noise variance) and inducing inputs
@@ -46,8 +46,8 @@ class GridSums(NamedTuple):
 def interpolation_weights(x, grid):
     """W (n, g): weights that interpolate from a grid to x, by cubic convolution (Keys 1981).
 
-    x: (n,); grid: (g,), equally spaced. Each row has four weights that are not 0; they add up to 1
-    between the second grid point and the last but one.
+    x: (n,); grid: (g,), equally spaced. A row has at most four weights that are not 0; they add up
+    to 1 between the second grid point and the last but one.
     """
     t = np.abs((x[:, None] - grid[None, :]) / (grid[1] - grid[0]))
     first = 1 - 2.5 * t**2 + 1.5 * t**3
@@ -59,8 +59,8 @@ def interpolation_weights(x, grid):
 def grid_add(sums, x, y):
     """Returns the GridSums after the data x, y, both (n,), are added to the GridSums `sums`.
 
-    Points beyond the ends of the grid, where there is no model, are left out: they would count as
-    noise.
+    Points beyond the ends of the grid are left out: there f has no model, and the noise would have
+    to explain them.
     """
     inside = (x >= sums.grid[0]) & (x <= sums.grid[-1])
     x, y = x[inside], y[inside]
@@ -73,12 +73,13 @@ def grid_add(sums, x, y):
 def grid_nll(p, sums, kernel=se_kernel):
     """WISKI's objective -ln p(y | theta), and back; L Table 1. O(g^3) operations for any n.
 
-    f(x) = w^T u, u ~ N(0, k(grid, grid) + jitter). With k(grid, grid) + jitter = L L^T and u = L
-    alpha, each data point has the features L^T w, and A and b of alpha are exact.
+    f(x) = w^T u, u = L alpha, where L L^T = k(grid, grid) + jitter and alpha ~ N(0, I). As a data
+    point has the features L^T w, A = L^T WW L/sigma_y^2 and b = L^T Wy/sigma_y^2 are exact. They
+    give the posterior alpha ~ N(m, S): gaussian_posterior of pacgp_ref.py.
         p      dict of ln_theta and ln_noise
         sums   the GridSums of the data
 
-    back(d_value) returns a dict; B = WW/sigma_y^2, t = Wy/sigma_y^2 - B L m:
+    back(d_value), the VJP, returns a dict. With B = WW/sigma_y^2, t = Wy/sigma_y^2 - B L m:
         d_K_uu = (B - B L S L^T B - t t^T)/2,
         d_ln_noise = (n - yy/sigma_y^2 - tr(S A) - m^T A m)/2 + b^T m
     """
@@ -106,7 +107,7 @@ def grid_predict(p, sums, X_new, kernel=se_kernel):
     """WISKI's mean, var (n,) of f at X_new (n, 1); p, sums, kernel as in `grid_nll`.
 
     Beyond the ends of the grid the weights w fall to 0 within a step. There an independent part of
-    variance k - w^T k(grid, grid) w is added: mean and variance become the prior's.
+    variance k(x, x) - w^T k(grid, grid) w is added: mean and variance become the prior's.
     """
     grid = sums.grid[:, None]
     sigma2 = np.exp(p["ln_noise"])

@@ -2,9 +2,9 @@
 
 R, J and L are the papers, and the keys of MODULES. Each page is made from docs/reading-R.md (J, L),
 in Markdown. There a heading, or a paragraph that begins with bold words, begins a row. Beside a row
-are the functions that the page quotes there, and those tagged with an equation printed there,
-whole, without docstrings. Formulas are set by matplotlib's mathtext as SVG, each glyph's outline
-once a page. No network, no script.
+are the functions that it quotes and those tagged (# R (n)) with an equation that it prints:
+whole, but without docstrings. Formulas are set by matplotlib's mathtext as SVG; a page holds the
+outline of each glyph once. The pages need no network and no script.
 """
 import ast
 import functools
@@ -249,9 +249,10 @@ def chosen(row, own, quoted):
 
         row      its Markdown
         own      the paper's functions, from `functions`
-        quoted   names that any row quotes or has shown
-    They are the functions tagged with an equation of the row, without those that other rows quote,
-    unless none is left; then those that the row quotes.
+        quoted   names that any row quotes, or that an earlier row has shown
+    First come the functions tagged with an equation of the row. Of these, names in `quoted` that
+    this row does not quote are left out, unless an equation would then have no function. Then come
+    the functions that the row quotes.
     """
     here = [name for name, _ in re.findall(BLOCK, row) if name]
     names = []

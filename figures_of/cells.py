@@ -3,9 +3,9 @@
 A cell is a call of an experiment of figures_of/: (name, experiment, arguments). The experiment is a
 function f(run, *args, **settings), where run is a figures.Run. A line is JSON: the experiment, its
 arguments, seed and settings, which are the name of the cell; then its value, the seconds that it
-took, NumPy's version and the commit of the code. A run that is stopped loses only the cells under
-way; the next one goes on with those that the file lacks. Each cell has a process and a generator of
-its own, so that order and company do not change its value.
+took, NumPy's version and the commit of the code. When the program is stopped, only the cells under
+way are lost; started again, it goes on with those that the file lacks. Each cell has a process and
+a generator of its own, so that its value does not depend on which cells run before or beside it.
 """
 import collections
 import inspect
@@ -103,9 +103,10 @@ def fill(path, cells, new_run):
 
 
 def missing_in_words(cells):
-    """Returns a sentence that counts cells not yet trained, in all and by the texts in `arguments`.
+    """Returns a sentence with the number of cells not yet trained: of all, and of each kind.
 
-    cells: those not trained, a list of (name, experiment, arguments).
+    cells: those not trained, a list of (name, experiment, arguments). Cells are of one kind if the
+    texts among their arguments are equal, such as "kin40k" and "SVGP".
     """
     counts = collections.Counter(
         " ".join(one for one in args if isinstance(one, str)) for _, _, args in cells)

@@ -100,9 +100,10 @@ CITIES = {              # extent [km], slower by the rush, jams
 def taxi_like(rng, N, city):
     """X (N, 9) and durations y (N,) [min] of trips in a made-up city, a key of CITIES.
 
-    Trips are slow in the centre and in rush hours; the noise is lognormal, its spread grows with
-    jams. Columns of X: start (2) and way (2), each east and north [km], blocks [km], distance from
-    the centre in units of the city's extent, rush (0 to 1), time of day (cosine and sine).
+    Trips are slow in the centre and in rush hours; the noise is lognormal, and its spread grows in
+    rush hours. Columns of X: start (2) and way (2), each east and north [km]; distance along
+    streets [km]; distance of the way's midpoint from the centre, in units of the city's extent;
+    rush (0 to 1); time of day (cosine and sine).
     """
     extent, rush, jam = CITIES[city]
     start, way = rng.standard_normal((2, N, 2)) * extent / 2

@@ -75,7 +75,8 @@ def deep_objective(p, X, y, N, method, beta_reg):
 def train(rng, p, at_rows, N, plan, say):
     """Returns the parameters p after training by mini-batches of Adam; J App. C.3.
 
-    The rate starts at 0.01 and falls tenfold at milestones.
+    p: the initial parameters. Adam's rate starts at 0.01 and falls tenfold at each milestone of
+    J.step_size.
         at_rows   a function of p and row numbers that returns the objective and a dict of gradients
         N         number of training rows
         plan      dict with "epochs" and "batch", the rows per step
@@ -95,7 +96,7 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
         beta_reg   weight of the KL divergence, as in J.objective
         plan       dict of "hidden" (widths of the layers), "M" (inducing inputs), "batch", "epochs"
         say        called with progress as text
-    Inducing inputs start at the outputs for random rows.
+    Inducing inputs start at the network's outputs for random rows.
     """
     net = start_weights(rng, (X.shape[1], *plan["hidden"]))
     M = plan["M"]

@@ -40,9 +40,9 @@ def printed(table, *keys):
 
 
 def committed(name):
-    """Returns the rows of pictures/NAME.md, a table, for the name NAME.
+    """Returns the rows of the table in pictures/NAME.md; name: NAME, such as "R_table1_real".
 
-    Their entries are texts; empty cells are left out.
+    Their entries are texts; empty entries are left out.
     """
     lines = (PUBLISHED.parents[1] / "pictures" / f"{name}.md").read_text().splitlines()
     head, _, *cells = [[text.strip() for text in line[1:-1].split("|")] for line in lines
@@ -54,8 +54,8 @@ def beside(rows, paper, *keys):
     """Returns our rows, each followed by the paper's row with the same keys, if there is one.
 
         rows    ours, a list of dicts
-        paper   what `published` returns for the same keys
-        keys    names of columns
+        paper   what `published` returns for keys of the same meaning, in the same order
+        keys    names of columns of our rows
     Column "" says "ours" or "the paper". Generated data NAME_like count as the paper's NAME.
     """
     out = []

@@ -86,8 +86,8 @@ def experiment(caption, needs=None, **settings):
         settings   each is one value, or a tuple (quick, default, full, default with --data, full
                    with --data), where the last one or two may be left out: the values without
                    --data then hold
-        needs      memory and time of a call at full size. f's calls are then cells: each value,
-                   kept in a file (cells.py), must fit in JSON
+        needs      if given, f's calls are cells: each value is kept in a file (cells.py), and so
+                   must fit in JSON. A text: memory and time of a call at full size
     """
     def declare(f):
         f.__doc__ = f.caption = caption
@@ -105,8 +105,8 @@ def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the 
         caption, settings   see experiment
         files               the data files it reads with --data
         at_full             those that it also reads with --full
-        drawn               whether it draws data, or a formula alone
-        name                the function's by default
+        drawn               False if it uses no data: the line of settings then names none
+        name                the figure's; default: the function's
         head                the start of the title, unless the name (R_fig1, J_table2) tells which
                             paper has it
     """
@@ -355,8 +355,9 @@ def train(run, label, X, y, method, *args, **options):
         label     how progress begins
         X, y      (N, d), (N,)
         method    and other arguments as in pacgp_ref.fit
-    With an option `share` that share of the rows trains the prior (prior_from_part); above R.SMALL
-    rows multistart_fit searches, else R's `fit`. Their warnings are not shown.
+    With an option `share` that share of the rows trains the prior, by prior_from_part of
+    beyond/certificates.py. Otherwise pacgp_ref.fit trains, or above R.SMALL rows multistart_fit of
+    beyond/search.py. UserWarnings are not shown.
     """
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
     fit = R.fit

@@ -103,7 +103,7 @@ def million(run, Ns):
 def ripples(rng, N):
     """X (N, 2) on [-2, 2]^2, y (N,): a product of two waves, and noise.
 
-    Their standard deviations are 0.8 and 0.12.
+    The standard deviation of the product is 0.8, that of the noise 0.12.
     """
     X = rng.uniform(-2, 2, (N, 2))
     f = 1.6 * np.sin(1.5 * X[:, 0]) * np.cos(1.5 * X[:, 1])
@@ -114,9 +114,10 @@ SHOWN = ("draw", "mean")       # of the certificates, which share delta
 
 
 def two_risks(mean, var, y, eps):
-    """The risks on fresh rows y (n,) of a function drawn from the GP and of its mean, as a dict.
+    """The risks of a function drawn from the GP and of the GP's mean on fresh rows, as a dict.
 
-    mean, var: (n,), the GP's predictions; eps: a row is a miss if the prediction is off by more.
+    A risk is the expected share of rows that are missed, by more than eps. mean, var: (n,), the
+    GP's predictions for these rows; y (n,): their targets.
     """
     return {"draw, true risk": R.gibbs_risk(y, mean, var, eps),
             "mean, true risk": np.mean(np.abs(mean - y) > eps)}
@@ -201,14 +202,15 @@ def certificates(run, Ns, tables, longest):
 
 
 def scales_of(raw):
-    """Returns parameters p from raw ones, and their derivatives w.r.t. these.
+    """Returns parameters p from raw ones, and the derivatives of p w.r.t. the raw ones.
 
     The softplus of a raw parameter is a lengthscale or a variance, as in GPyTorch.
 
     raw: a dict like predictive.Fit's params. Its ln_theta and ln_noise hold the raw values; the
     variance of the noise is softplus(raw) + 1e-4.
 
-    Returns p, with ln_theta and ln_noise proper, and a dict of their derivatives w.r.t. raw.
+    Returns p, in which ln_theta and ln_noise are logarithms as elsewhere, and a dict of the
+    derivatives of these two, elementwise.
     """
     slopes, logs = {}, {}
     for name, least in (("ln_theta", 0.0), ("ln_noise", 1e-4)):
@@ -222,7 +224,8 @@ def scales_of(raw):
 def with_jitter(X1, X2, ln_theta, by_differences=False):
     """J's Matern-5/2 kernel with GPyTorch's jitter of 2020, 1e-3 on the diagonal of K_MM.
 
-    Arguments and what is returned as in matern52 of predictive.py. K_MM is known by X1 being X2.
+    Arguments and what is returned as in matern52 of predictive.py. The kernel matrix counts as K_MM
+    if X1 and X2 are the same object.
     """
     K, back = J.matern52(X1, X2, ln_theta, by_differences)
     return (K + 1e-3 * np.eye(len(K)) if X1 is X2 else K), back

@@ -65,9 +65,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(text):
-    """Returns a value of --eps, a text, as a float if it is one, or else as it is.
+    """Returns a text given to --eps as a float, or unchanged if it is no number.
 
-    The last value may be the table's path.
+    The last such text may be the table's path.
     """
     try:
         return float(text)
@@ -76,9 +76,10 @@ def number(text):
 
 
 def parser():
-    """Returns the parser: a verb's options are its model's parameters and SHARED; copy takes names.
+    """Returns the parser of the command line; its subcommands, the verbs, are KINDS and copy.
 
-    An option that is not given is None.
+    Options of a verb in KINDS are its model's parameters and SHARED; copy takes names. An option
+    that is not given is None.
     """
     ap = Parser(prog="python -m own_data", description="GPs with certificates or scores, for a "
                                                        "table of your own")
@@ -122,8 +123,8 @@ def show(step, value):
 def check_options(args):
     """Raises ValueError for an option that is empty, as from an unset variable, or has no effect.
 
-    In args, a table's path that was parsed as the last eps is moved to its place, and --out - is
-    dropped where it is the default.
+    Changes args: a table's path that was parsed as the last eps becomes args.table, and an args.out
+    of "-" becomes None where that is the default.
     """
     several = getattr(args, "eps", None)
     if args.table is None and isinstance(several, list) and isinstance(several[-1], str):
@@ -148,7 +149,8 @@ def check_options(args):
 def check_files(args):
     """Checks, before anything is computed, the files that the options name.
 
-    OSError if one cannot be written; ValueError if one is named twice, or --save is no file.
+    OSError if one cannot be written; ValueError if one that is written is named twice, if standard
+    input is, or if --save exists and is no file.
     """
     paths = {name: getattr(args, name) for name in (*WRITTEN, "table", "predict", "model")}
     if args.out == "-":
@@ -178,7 +180,7 @@ def identity(path):
 def new_figure(path):
     """Returns a function (model, data) that draws a model to the file at path.
 
-    data: arguments of model.draw after the axes. ValueError if path is no picture's name.
+    data: arguments of model.draw after the axes. ValueError if path ends in no format of pictures.
     """
     os.environ["MPLBACKEND"] = "agg"
     from matplotlib import rcParams
@@ -201,9 +203,9 @@ def new_figure(path):
 def new_rows(args, names, texts, seen=0):
     """Reads the table of --predict; returns its inputs X (n, d), NaN where a cell is missing.
 
-        names   of the inputs, which find their columns
-        texts   names of those that are categories
-        seen    how many rows came before, needed if the only input is the row number
+        names   of the inputs, by which their columns are found
+        texts   names of the inputs that are categories
+        seen    how many rows of a stream came before; used if the only input is the row number
     ValueError if a column is not there.
     """
     ours = [name for name in names if name != CLOCK]
@@ -270,8 +272,8 @@ def demo():
 def lines_for(args, path):
     """Returns the lines of a file, or of the demo if path is None, and the name of their source.
 
-    Lines listed in args.apart become comments. Lines of standard input are kept in args, to be read
-    again, unless they are a stream.
+    Lines listed in args.apart, by a remedy, become comments. Lines of standard input, path "-", are
+    kept in args, to be read again, unless they are a stream.
     """
     if path is None:
         return demo(), "the demo"
@@ -297,7 +299,7 @@ def reading(args):
 def read_all(args):
     """Reads the table and that of --predict; returns table, more, X_new.
 
-        table   a Table without the groups
+        table   a Table without the column of --group
         more    keywords of fit, a dict: the groups, if any
         X_new   (n, d) of --predict, or None
     """
@@ -332,9 +334,10 @@ def learn_table(model, args):
 
 
 def follow_rows(model, args):
-    """Learns from rows as they come; for each, writes its line of --out, then saves the state.
+    """Lets a StreamGP learn rows as they come; for each, writes its line of --out, then saves.
 
-    In a file, rows that the state has seen are skipped; those of standard input are all new.
+    The model may be one saved before: rows of a file that it has seen are skipped, those of
+    standard input are all new.
     """
     lines, source = lines_for(args, args.table)
     new = args.table == "-"
@@ -369,9 +372,10 @@ def follow_rows(model, args):
 
 
 def opened_lines(path, learnt):
-    """Opens --out of a stream to append, without the lines of rows that the state has not learnt.
+    """Opens --out of a stream to append, after removing lines of rows that were not yet learnt.
 
-    Returns a context manager, of None if path is None. learnt: number of the last row learnt.
+    path: of --out, "-" for standard output; for None the context manager returned gives None.
+    learnt: number of the last row that the model has learnt; lines of later rows are removed.
     """
     if path is None:
         return contextlib.nullcontext()
@@ -412,8 +416,8 @@ def changed(args, remedy):
 def remedied(model, args, first, deep=4):
     """Returns a copy of args with the first remedy that lets the tables be read, or None.
 
-    first: a list of remedies, as in Refused. If one of them leads to another Refused, the remedies
-    of that are tried with it, and so on, at most `deep` more.
+    first: a list of remedies, as in Refused. If reading with one of them raises another Refused,
+    the first list of its remedies is tried on top, and so on, at most `deep` times.
     """
     for remedy in first:
         new = changed(args, remedy)
@@ -431,7 +435,7 @@ def remedied(model, args, first, deep=4):
 
 
 def advice(model, args, refused):
-    """Returns a text with the remedies that help, each of which is tried in memory first.
+    """Returns a text with the remedies that help: with each, the tables were read on trial.
 
     refused: the Refused that reading the table raised. The text is empty for a stream on standard
     input, and where no remedy helps.
@@ -471,7 +475,7 @@ def emit(model, args, found):
     """Prints what was read and the model's text, or with --json its facts as one object.
 
     found: the predictions, or None; they are part of that object unless --out has them. Prints to
-    stderr if predictions go to standard output.
+    stderr if lines of CSV go to standard output.
     """
     *inputs, target = model.names_
     rows = model.rows_ + model.dropped_
@@ -500,7 +504,7 @@ def printable(text):
 def work(args):
     """Does what the options ask for: reads, learns, writes files, prints.
 
-    ValueError for options or tables that do not do, with remedies if some help.
+    ValueError for options or tables that cannot be used; it names the remedies that help.
     """
     check_options(args)
     check_files(args)

@@ -1,9 +1,9 @@
 """Prints functions of the modules with all that they need, to be used alone.
 
+A "room" is a file that is copied from, by its name in ROOMS, such as "online" or "beyond/search".
 A copy leaves out GUARDS, which convert arguments: it takes float64 arrays. It compares kernels by
-name, and so accepts what the modules return. A copy from R and J alone has no check_shapes, and
-only one algorithm for distances. A "room" is a file that is copied from, by its name in ROOMS, such
-as "online" or "beyond/search"; R and J are pacgp_ref and predictive.
+name, so that it also knows the modules' own kernels, in what they return. A copy from R and J
+alone, which are pacgp_ref and predictive, has no check_shapes, and one algorithm for distances.
 """
 import ast
 import dis
@@ -56,7 +56,7 @@ def definitions(room, short=False):
 
         own     name -> (source, names it looks up); a statement f.start = g has the name "f.start"
         taken   name -> the room that has it, or else its import statement
-    short: True for a copy from R and J alone, see above.
+    short: True for a copy from R and J alone, see the top of this module.
     """
     path = ROOT / f"{room}.py"
     text = path.read_text(encoding="utf-8")
@@ -124,11 +124,10 @@ def hints(name, source, needs, parts):
 def copied(*names):
     """Returns the source of the named functions with all that they need, to run alone.
 
-    names: texts such as "full_gp" or "online.predict". Of several rooms with a name, the first of
-    the papers' modules, then of beyond/, is taken, unless the room is given. f_grad and f_back
-    bring f along; a function that starts from a record, such as a Posterior, brings the function
-    that makes the first one. ValueError for a name that is not there, or that is needed from two
-    rooms.
+    names: texts such as "full_gp" or "online.predict". A name without a room is looked up in the
+    order of ROOMS: the papers' modules, then beyond/. f_grad and f_back bring f along; a function
+    that starts from a record, such as a Posterior, brings the one that makes the first record.
+    ValueError for a name that no room has, or of which the copy needs two different definitions.
     """
     known = {room: definitions(room) for room in ROOMS}
     wanted, found, imports, parts = [], set(), set(), {}

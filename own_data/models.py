@@ -129,7 +129,7 @@ class Model:
         facts_               all results as a dict: text() and --json read it
         levels_              (index, codes) of each column of categories
 
-    In X a category is a number, its code (code_of); only the GP sees the indicators of levels_.
+    In X a category is a number, its code (code_of); only the GP sees `indicators` instead.
     """
     levels_ = ()
     _estimator_type = "regressor"                        # for scikit-learn before 1.6
@@ -234,8 +234,8 @@ class Model:
     def predict(self, X, return_std=False):
         """Returns the mean (n,) [y] predicted at X (n, d); with return_std also the deviation.
 
-        This is a standard deviation (n,) [y], the second value of `limits`, which says whether it
-        includes noise.
+        This is a standard deviation (n,) [y], the second value of `limits`: a derived class has
+        it, and says whether it includes noise.
         """
         mean, sd, *_ = self.limits(X)
         return (mean, sd) if return_std else mean
@@ -326,9 +326,9 @@ class Model:
 # --- categories ----------------------------------------------------------------------------------
 
 def code_of(cell):
-    """Returns the number that stands for a category: itself, or 48 bits of a text's digest.
+    """Returns the number that stands for a category: its code.
 
-    A missing cell gives NaN.
+    This is the cell itself if it is a number, NaN if it is missing, else 48 bits of a digest.
     """
     if str(cell).lower() in ("none", "nan", "<na>", "nat"):
         return np.nan
@@ -347,9 +347,10 @@ def levels_of(X, numbers):
 
 
 def indicators(X, levels):
-    """Returns X (n, d) with each column of codes replaced by indicators of its levels, at the end.
+    """Returns X (n, d) without its columns of codes, but with indicators of their levels appended.
 
-    levels: from `levels_of`. A code that is not among the levels has all indicators 0.
+    levels: from `levels_of`. An indicator is a column, 1 where X has this code and 0 elsewhere. A
+    code that is not among the levels has all indicators 0.
     """
     if not len(levels):
         return X
@@ -417,7 +418,8 @@ def write_file(path, data=None):
 def packed(value, arrays):
     """Converts `value` for JSON: numbers, texts, lists, dicts, arrays, kernels, NamedTuples.
 
-    Its arrays are appended to the list `arrays`; the value returned holds their places there.
+    Its arrays are appended to the list `arrays`; in the value returned, their indices in this list
+    stand for them.
     """
     again = partial(packed, arrays=arrays)
     if isinstance(value, dict):
@@ -436,9 +438,10 @@ def packed(value, arrays):
 
 
 def unpacked(part, arrays):
-    """Returns the value that `packed` has made the dict `part` of, for object_hook of json.loads.
+    """Reverses `packed`: returns the value for which it wrote the dict `part`.
 
-    arrays: the list that `packed` has filled. Any other dict is returned as it is.
+    It is an object_hook of json.loads. arrays: the list that `packed` has filled. Any other dict is
+    returned as it is.
     """
     makers = SAVED | {".array": arrays.__getitem__, ".kernel": kernel_named}
     for kind in part.keys() & makers:

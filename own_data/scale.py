@@ -1,4 +1,4 @@
-"""Scales a table by rows that no bound counts; finds signs that its rows are dependent."""
+"""Scales a table by rows that are not in a bound; finds signs that its rows are dependent."""
 import math
 import shlex
 import warnings
@@ -68,8 +68,8 @@ def tenth(X, y, seed):
 def standardise(X, y, seed=0):
     """Scales X (N, d), y (N,) by a tenth of the rows; returns X and y of the others, and the Scale.
 
-    The tenth, drawn by `tenth`, is left out so that the scale is independent of the rows that a
-    bound counts.
+    The tenth, drawn by `tenth`, is left out so that the scale is independent of the other rows, of
+    which a bound is computed.
     """
     X, y = check_data(X, y, copy=False)
     first = tenth(X, y, seed)
@@ -91,13 +91,15 @@ SHARED = 0.1                   # of the rows
 def dependence(X, y, residuals):
     """Looks for signs that the rows X (N, d), y (N,) are dependent; returns a dict for facts_.
 
-        order      r sqrt(n), r the correlation of neighbouring residuals (n,) in the order of the
-                   file: within +-4 for independent rows
+    residuals (n,): of a model, at n of these rows in the order of the file. The dict:
+
+        order      r sqrt(n), r the correlation of neighbouring residuals: within +-4 for
+                   independent rows
         shared     number of rows with the inputs of an earlier row
         repeats    number of those that have its target, too
         classes    whether the target has two values
-        counts     indices of the inputs that change by one step from row to row, if d > 1
-        sorted     indices of the other columns that only rise or only fall; d is the target
+        counts     indices of the inputs that change by equal steps from row to row, if d > 1
+        sorted     indices of the other columns that only rise or only fall; d stands for the target
         dependent  whether a sign other than `classes` calls for a sentence of dependence_text
     """
     e = residuals - np.mean(residuals)
@@ -119,7 +121,8 @@ def dependence_text(facts, names, rows):
 
         facts   from `dependence`
         names   of inputs and target
-        rows    their number; inf if rows of equal inputs are kept together
+        rows    number of rows; inf if those of equal inputs are kept together: then they are no
+                sign
     """
     if facts["classes"]:
         yield f"{names[-1]} has two values: of classes, a classifier predicts their probabilities."

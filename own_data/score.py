@@ -1,4 +1,4 @@
-"""Compares predictive densities on held-out rows of a table; Jankowiak et al. 2020.
+"""Compares predictive densities on held-out rows of a table; J, Jankowiak et al. 2020.
 
 `asked` holds the parameters of a PredictiveGP as attributes. The method `constant`, a normal
 density with the target's mean and variance, has None in place of a Fit.
@@ -30,7 +30,8 @@ TOGETHER = math.inf            # rows for dependence_text: those of equal inputs
 class PredictiveGP(Model):
     """A GP with the best predictive density of several methods, trained again on all rows.
 
-    Attributes: those of Model; fit_, a Fit of predictive.py; scale_.
+    Attributes: those of Model; fit_, a Fit of predictive.py, or None for `constant`; scale_, the
+    Scale of all rows.
     """
     methods: str = option(
         None, f"A,B of {', '.join(METHODS)}; default: PPGPR-MFD and exact, above {EXACT_ROWS} "
@@ -46,9 +47,10 @@ class PredictiveGP(Model):
     def fit(self, X, y, over=map, show=None):
         """Trains and scores all methods, chooses one by its NLL, and trains that one on all rows.
 
-        Of the rows X (N, d), y (N,) 15/20 train, 2/20 validate, 3/20 (the last of a series) test.
-        Rows of equal inputs stay together. With fewer than FEW validation rows, cross-validation
-        chooses, unless `methods` is given or rows are a series.
+        Of the rows X (N, d), y (N,) 15/20 train, 2/20 validate, 3/20 test: drawn at random, but in
+        the order of the file if it is a series, i.e. some input only rises or only falls. Rows of
+        equal inputs stay together. With fewer than FEW validation rows, cross-validation chooses,
+        unless `methods` is given or the file is a series.
 
         over: not used; show: called with (epochs, objective). Returns this model.
         """
@@ -170,10 +172,10 @@ def three_parts(X, y, series, seed):
 
 
 def begin(X, y, asked):
-    """Trains a full GP on START_ROWS rows; returns its kernel, ard and start for fit, a dict.
+    """Returns a dict of kernel, ard and start for fit, from a full GP trained on START_ROWS rows.
 
-    X (n, d), y (n,): the training rows, scaled; asked: its kernel and seed are used. The periodic
-    kernel has its own start.
+    X (n, d), y (n,): the training rows, scaled; asked: its kernel and seed are used. For the
+    periodic kernel, which has its own start, the dict holds the kernel alone.
     """
     if asked.kernel == "periodic":
         return dict(kernel=kernel_named(asked.kernel))
@@ -223,7 +225,7 @@ def widened(y, mean, var):
 
     y, mean, var (n,): targets of held-out rows and their predictions. Split conformal: the k-th
     smallest |y - mean|/sd, k = ceil(0.95 (n + 1)). Below 19 rows it is the largest, and the
-    intervals hold less.
+    intervals may hold less than 95 %.
     """
     off = np.sort(np.abs(y - mean) / np.sqrt(var))
     k = min(math.ceil(0.95 * (len(y) + 1)), len(y))

@@ -3,7 +3,7 @@
 Arguments of several functions:
 
     lines     an iterable of the lines of a table
-    source    what messages call the table: a path, or PIPE
+    source    what messages call the table, such as its path; PIPE for a stream on standard input
     cells     list of the texts of a row or column
     names     list of the names of all columns, which are counted from 0
     decimal   decimal mark of the numbers, "." or ","
@@ -57,9 +57,9 @@ class Refused(ValueError):
     """Raised for a table that cannot be read as it is, with remedies to propose.
 
     remedies: a list of lists; from each, the first remedy that helps is proposed. A remedy is a
-    dict: option -> its new value, or a list of values to be added. Two keys are no options: apart
-    -> [(source, line)], lines that become comments, and mended -> [(column, the line in pandas that
-    makes numbers of it)].
+    dict: option -> its new value, or a list of values to be added. Three keys are no options:
+    verb -> "follow"; apart -> [(source, line number)], lines that become comments; mended -> [(name
+    of a column, code in pandas that makes numbers of it)].
     """
 
     def __init__(self, said, remedies):
@@ -68,7 +68,7 @@ class Refused(ValueError):
 
 
 class Table(NamedTuple):
-    """Complete rows of the columns that are used: inputs, then the target."""
+    """Complete rows of the columns used: the group, if any, then the inputs, then the target."""
     names: list                # of these columns
     values: np.ndarray         # (N, columns)
     dropped: int               # rows with a missing cell
@@ -111,7 +111,7 @@ def lines_of(path):
 
 
 def without_comments(lines, skip, comments):
-    """Yields the lines, empty ones in place of comments, of the first `skip` and of Excel's "sep=".
+    """Yields the lines; comments, the first `skip` lines and Excel's line "sep=" become empty.
 
     So lines keep their numbers. A comment begins with # or %, unless it is an error of Excel such
     as #N/A; it is appended, without that mark, to the list `comments`. A line of white space is
@@ -195,9 +195,9 @@ def as_number(cell):
 def separator(lines, decimal):
     """Guesses what separates cells, from the first one or two lines of a table; returns the mark.
 
-    lines: a list of these. With the mark, both lines have equally many cells, give or take one; of
-    such marks, it finds the most numbers in the last line. A blank stands for several, or for tabs.
-    A comma that is also the decimal mark separates only where cells are quoted.
+    lines: a list of these. It prefers marks that give both lines equally many cells, give or take
+    one; among these, the mark that gives the last line most numbers. The mark " " stands for any
+    blanks and tabs. A comma that is also the decimal mark separates only where cells are quoted.
     """
     marks = [mark for mark in ";\t|, " if mark != decimal or '"' in lines[-1]]
 
@@ -214,7 +214,7 @@ def is_header(first, second):
     first, second: the cells of this row and of the row after it. At least one cell of the first
     must be a text. Beside texts and empty cells there may be numbers, if
         either they are different whole numbers, and some text stands above a number,
-        or those of four digits, 1000 to 2999, rise by one step, and those of `second` do not.
+        or those of four digits, 1000 to 2999, rise in equal steps, and those of `second` do not.
     """
     texts = [as_number(cell) is None for cell in first]
     numbers = [cell for cell, text in zip(first, texts) if cell and not text]
@@ -225,7 +225,7 @@ def is_header(first, second):
 
 
 def even_years(cells):
-    """Whether the cells that are years, 1000 to 2999, are several and rise by one step."""
+    """Whether the cells that are years, 1000 to 2999, are several and rise in equal steps."""
     years = [int(cell) for cell in cells if re.fullmatch("[12][0-9]{3}", cell)]
     steps = {*np.diff(years)}
     return len(steps) == 1 and bool(min(steps) > 0)
@@ -241,8 +241,8 @@ def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
         rows     iterator of (line number, cells)
 
     skip: how many lines to leave out first; wanted: a first row with all of these names is the
-    header. It reads two lines ahead, or one if names are known and the source is PIPE, whose rows
-    arrive later.
+    header. Of PIPE, whose rows arrive later, only the first two lines are read at once, or one if
+    `known` is given.
     """
     live = source == PIPE
     ahead = 1 if known and live else 2
@@ -294,7 +294,7 @@ def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
 def is_index(cells):
     """Whether a column's cells are an index: whole numbers or texts, of which most differ.
 
-    A single cell is one if it is 0 or 1.
+    A single cell is an index only if it is 0 or 1.
     """
     alone = len(cells) == 1 and cells[0] not in "01"
     whole = all((as_number(cell) or 0) % 1 == 0 for cell in cells)
@@ -318,8 +318,8 @@ def fitted(names, row):
 def numbers_columns(first, second):
     """Whether the first row numbers the columns: 0, 1, 2, ... or 1, 2, 3, ...; cells may be empty.
 
-    first, second: cells of the first two rows. Two whole numbers above two others are taken for a
-    row.
+    first, second: cells of the first two rows. Two whole numbers above two others are taken for
+    data.
     """
     cells = [*filter(None, first)]
     numbers = [*map(str, range(len(cells) + 1))]
@@ -333,15 +333,16 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
               known=(), wanted=(), target=True, mended=(), first=0):
     """Yields a head, then each row as an array of numbers (columns,), NaN where a cell is missing.
 
-    The head: names of the columns used; names of all, "" where unused; notes; which of the columns
-    used are categories, as indices among these.
+    The head is a tuple: names of the columns used; names of all, "" where unused; notes, as in
+    open_table; which of the columns used are categories, as indices among those used.
 
         choose       (names of all columns, indices of the unused) -> indices of those used
         categories   names of all columns -> indices of the categories
         na           list of more cells that mean missing; a number stands for all equal to it, and
                      NAME=CELL is for the column of that name alone
         target       whether the last column used is the target
-        mended       [(column, anything)]: cells in these columns that are not numbers become 0
+        mended       as in Refused: to try this remedy, cells of these columns that are not numbers
+                     are read as 0
         first        number of the first row; without a column of inputs the number of a row is
                      its input
     decimal, skip: the program's options; known, wanted: as in open_table.
@@ -394,7 +395,7 @@ def remedies(source, names, bad, target, decimal, there):
     """Returns the remedies, in the form that Refused describes, for cells that are not numbers.
 
         bad      dict: index of a column used -> {line number: cell} of such cells
-        target   index of its column, or False
+        target   index of the target's column, or False if there is none
         there    dict: index of a column -> how many of its cells are not missing
     """
     good = [i for i in bad if not bad[i] and 2 * there[i] > max(there.values())]
@@ -441,7 +442,7 @@ def kind_of(cells, decimal, there):
         with contextlib.suppress(ValueError):
             for cell in cells:
                 datetime.strptime(cell, form)
-            part = "hour" if form in CLOCKS else "dayofyear"
+            part = "hour" if form in CLOCKS else "day_of_year"
             return "date", f"{{0}} = pd.to_datetime({{0}}, format={form!r}).dt.{part}", ""
     if re.fullmatch(r"\W+", "".join(cells)):
         return "symbol", "", ""
@@ -495,13 +496,13 @@ def read_table(lines, source, choose, **reading):
 
 
 def likely_codes(names, values):
-    """Yields a sentence per column of values (N, columns) that seems to have a code for missing.
+    """Yields a sentence per column of values (N, columns) where a number seems to mean missing.
 
-    names: of these columns. Such a code is a repeated smallest or largest value, far from all
-    others. In a column of whole numbers it must also be at most 0, or written in nines.
+    names: of these columns. Such a number is a repeated smallest or largest value, far from all
+    others. In a column of whole numbers it must also be at most 0, or in nines alone, such as 999.
 
-    Far: by more than the range of the others; if written in nines, by more than a tenth of that
-    range and more than any gap between the others.
+    Far: by more than the range of the others; if in nines, by more than a tenth of that range and
+    more than any gap between the others.
     """
     for name, column in zip(names, values.T):
         known = column[~np.isnan(column)]
@@ -527,9 +528,9 @@ def likely_codes(names, values):
 def chosen(names, unused=(), target=None, inputs=None, drop=None, group=None, least=2):
     """Returns the indices of the columns used: the group, if any, then the inputs, then the target.
 
-    unused: indices of columns that are no inputs by default; target, inputs, drop, group: the
-    options, names or numbers of columns (inputs and drop lists of these). By default the target is
-    the last column, and the inputs are all others but the unused. Refused if fewer than `least`
+    unused: indices of columns that are no inputs by default; target, inputs, drop, group: as the
+    options, a column's name or number; for inputs and drop a list of these. By default the target
+    is the last column, and the inputs are all others but the unused. Refused if fewer than `least`
     columns are left; ValueError if the target is also an input, dropped, or the group.
     """
     numbers = partial(columns, names)
