@@ -50,10 +50,11 @@ def draw_part(X, y, share, seed=0, groups=None):
 
     Assumption, the usual one about a hash: the rows are not a function of their own digest. Then,
     given the set of rows (or groups), all parts of one size are equally likely, whatever the order
-    of the file and the labels; so rows drawn independently stay independent in both parts. Any
-    function of the table and its order may be digested: a coarse one draws the same part from more
-    tables. A constant would draw fixed places: in a file sorted by an input these are order
-    statistics, and a held-out bound with delta = 0.1 failed in 7 of 10 tables of 183 rows.
+    of the file and the labels; so rows drawn independently stay independent in both parts. The
+    digest may be of a coarser function of the table: then more tables share a part. But it must not
+    be of a constant, which draws the same places in every table: in files sorted by an input, where
+    places are order statistics, a held-out bound with delta = 0.1 then failed in 7 of 10 tables of
+    183 rows.
 
     ValueError unless both parts have two rows or groups.
     """
@@ -85,7 +86,7 @@ def sketched(column, weights):
 
 
 def check_part(rows, N):
-    """Returns the row indices of part one, of N rows in all, as an array.
+    """Returns `rows`, the indices of part one among all N rows, as an array.
 
     ValueError unless they increase, lie in 0 .. N - 1 and leave two rows in each part.
     """
@@ -117,8 +118,8 @@ def binomial_bound(misses, n, delta):
     """Upper confidence bound on the probability of a miss, given `misses` in n independent trials.
 
         the largest p with P(Bin(n, p) <= misses) >= delta, rounded up; 1 if misses >= n
-    Langford 2005. It fails with probability at most delta. P(Bin(n, p) <= k) is its last term times
-    1 + r_k + r_k r_(k-1) + ..., r_j = j (1 - p)/((n - j + 1) p), all positive.
+    Langford 2005. It fails with probability at most delta. P(Bin(n, p) <= k) is the sum
+    P(Bin(n, p) = k) (1 + r_k + r_k r_(k-1) + ...), with all r_j = j (1 - p)/((n - j + 1) p) > 0.
     ValueError unless misses and n are whole and delta is in (0, 1].
     """
     if not (misses >= 0 and misses % 1 == 0 and n >= 1 and n % 1 == 0 and 0 < delta <= 1):
@@ -158,7 +159,8 @@ def delta_each(delta, names):
 class Predictions(NamedTuple):
     """What certify_predictions guarantees.
 
-    With groups, each counts as one: N is their number, `missed` the mean of their shares of misses.
+    "These rows" are those passed to it; N is their number. With groups, each group counts as one:
+    N is the number of groups, `missed` the mean of their shares of misses.
     """
     bound: float               # on the probability that a new row misses
     missed: float              # the share of these rows that did
@@ -169,17 +171,17 @@ class Predictions(NamedTuple):
 def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
     """Certifies any model by its errors on rows it has not seen: returns Predictions.
 
-    These rows must have no part in training, nor in the choice of the model, of eps or of any step
-    before it.
+    These rows must have no part in training, nor in the choice of the model, of any step before the
+    model, or of eps.
         y, yhat   (n,): targets of those rows, drawn independently, and their predictions
-        eps       [y]: a row misses if |y - yhat| > eps, as computed
+        eps       [y]: a row misses if |y - yhat| > eps in floating point
         delta     probability with which bound or interval may fail
         groups    (n,): labels; rows of a group may depend on each other, see held_out
-        coverage  in (0, 1): at least this share of new y, or of groups whole, lies in
-                  yhat -+ half_width
+        coverage  in (0, 1): at least this share of new y lies in yhat -+ half_width; with groups,
+                  at least this share of new groups has all y there. None: no interval
 
-    Bound (risk_bound) and interval (covering_score) get half of delta each, and so hold together
-    with probability 1 - delta. ValueError for bad input.
+    If both are wanted, bound (risk_bound) and interval (covering_score) get half of delta each, and
+    so hold together with probability 1 - delta. ValueError for bad input.
     """
     y = check_array("y", y, 1, copy=False)
     yhat = check_array("yhat", yhat, 1, copy=False)
@@ -197,7 +199,7 @@ def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
 
 
 def risk_bound(losses, delta, groups=None, zero_one=True):
-    """Returns an upper confidence bound on the expected loss, the mean loss, and n.
+    """Returns three numbers: an upper confidence bound on the expected loss; the mean loss; n.
 
         losses     (n,) in [0, 1], of rows that neither trained nor chose the model
         delta      probability with which the bound may fail
@@ -247,7 +249,7 @@ class HeldOut(NamedTuple):
 def enclosed_rows(fit, X, over, offset):
     """Returns mean and variance (n,) of a Fit at X (n, d), then the rounding error (n,) of each.
 
-    over, offset: as in held_out. The error of the mean includes that of an offset.
+    over, offset: as in held_out. The error of the mean includes the rounding named at `offset`.
     """
     mean, var, mean_error, var_error = enclosed_at(fit.posterior, X, over)
     return mean, var, mean_error + 2 * ULP * offset, var_error
@@ -258,16 +260,16 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
 
     Returns a HeldOut, with a bound for Q and one for its mean:
         Q: kl^-1(risk, ln(1/delta)/n);   mean: binomial_bound if the loss is 0 or 1, else as Q
-    Langford 2005; Foong et al. 2021. They certify `fit`, not a GP trained again on all rows.
+    Langford 2005; Foong et al. 2021. The bounds certify `fit`, not a GP trained again on all rows.
     Choosing the best of several Fits, or of several eps, on the same rows voids the bounds, unless
     each has its share of delta.
 
         delta    probability with which each of the two bounds may fail
         over     map, or a pool's equivalent
         groups   (n,): labels; a group counts as one, with its mean loss
-        offset   |middle|/unit, if y is (t - middle)/unit for the targets t of a table: the bounds
-                 then also cover the rounding of middle + unit mean, by ULP |middle|, which matters
-                 for t far from 0
+        offset   |middle|/unit, if y is (t - middle)/unit for the targets t of a table. The bounds
+                 then also cover the rounding of the prediction of t, middle + unit mean, which is
+                 about ULP |middle| and matters if t is far from 0
 
     Theorem: the mean losses of groups drawn independently are independent and in [0, 1], so kl^-1
     holds with their number in place of n, whatever the rows of a group have in common.
@@ -316,14 +318,14 @@ def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=N
 def covering_score(scores, coverage=0.95, delta=0.01):
     """With confidence 1 - delta, at least a share `coverage` of new scores is at most this value.
 
-        the k-th smallest of scores (n,), k the least with P(Bin(n, coverage) >= k) <= delta
+        s_(k), the k-th smallest of scores (n,), k the least with P(Bin(n, coverage) >= k) <= delta
     It is inf if there is no such k in 1 .. n, that is, if coverage^n > delta.
 
     Scores |y - mean|/u, u > 0, of rows that trained neither mean nor u give the intervals mean -+ u
-    s_(k). For groups drawn independently, score each by its largest row: then at least a share
-    `coverage` of new groups lies whole within its intervals. Two coverages, or a coverage and a
-    bound on how often a row misses by more than eps (risk_bound), hold together only if their
-    deltas add up to the one wanted, e.g. half each.
+    s_(k). If groups are drawn independently, pass for each group the largest score of its rows:
+    then in at least a share `coverage` of new groups all rows lie in their intervals. Two
+    coverages, or a coverage and a bound on how often a row misses by more than eps (risk_bound),
+    hold together only if their deltas add up to the one wanted, e.g. half each.
 
     Theorem (Vovk 2012; Park et al. 2020): let the scores and a new one be independent draws of one
     law F(t) = P(score <= t), which may have atoms. Then P(F(s_(k)) < coverage) <= delta.
@@ -347,7 +349,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
 
     Ambroladze et al. 2007; Perez-Ortiz et al. 2021.
         X, y          (N, d), (N,): all rows
-        method, M     of METHODS, except the free form; the number of inducing inputs
+        method, M     of METHODS, except "free-..."; the number of inducing inputs
         share, seed   of draw_part, which draws part one
         rows          None, or the increasing indices of part one in place of a draw
         over          map, or a pool's equivalent
@@ -355,8 +357,9 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
         xi, settings  of trained_part, which takes all arguments of pacgp_ref.fit
 
     Part one trains theta, noise and Z; theta stays as trained. The prior is the GP given part one;
-    the posterior is the GP given all rows, with the noise of the others times e^temper. The bound
-    holds for all Q at once, so it may choose temper; a large one leaves Q close to the prior.
+    the posterior is the GP given all rows, where the other rows' noise variance is multiplied by
+    e^temper. The bound holds for all Q at once, so of TEMPERS the one with the least bound may be
+    taken; a large temper leaves Q close to the prior.
 
     Anything else that the prior depends on, such as the scale and all settings, may depend on part
     one alone. ValueError for bad input.
@@ -410,9 +413,9 @@ def certificate(loss_sum, KL, n, lams=LAMS, delta=0.05, K=1.0):
         bound = K max{p in [0, 1]: mean over lams of
                       exp(-lam loss_sum - KL - n ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
     It holds with probability at least 1 - delta for all n at once, and is rounded up. With a single
-    lam it is never above L (9). lams: the rates to average over, fixed before the stream; LAMS
-    suits K = 1. Other arguments and hypotheses as in online_bound: whether a point opens a new
-    batch must be decided before the point is seen.
+    lam it is never above online_bound. lams: the rates to average over, fixed before the stream;
+    LAMS suits K = 1. Other arguments, hypotheses and the proof's h, loss_j, P_i, Q_i are as in
+    online_bound: whether a point opens a new batch must be decided before the point is seen.
 
     Proof (Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023). Let c = 1 - exp(-lam K), and
     r_j(h) the risk of h at point j given all points before j, those of its own batch included,
@@ -425,16 +428,17 @@ def certificate(loss_sum, KL, n, lams=LAMS, delta=0.05, K=1.0):
     (c) By Ville's inequality this mean ever exceeds 1/delta with probability at most delta.
     (d) By Donsker & Varadhan the product is at least exp sum_i (E_{h ~ Q_i} g_i(h) -
         KL(Q_i||P_i)), for each lam.
-    (e) -ln(1 - c r) is convex in r: by Jensen's inequality r_j(h) may be replaced by its mean over
-        h ~ Q_i and points.
-    (f) The average over lams then grows with p: the mean risk is at most the largest p allowed.
+    (e) -ln(1 - c r) is convex in r: by Jensen's inequality r_j(h) may be replaced by its mean p
+        over h ~ Q_i and all n points.
+    (f) The average over lams then grows with p. So p, the mean risk over K, is at most the largest
+        value at which that average is at most 1/delta.
     """
     loss_sum, KL, n, lams, delta, K = bound_terms(loss_sum, KL, n, lams, delta, K)
     lams = np.atleast_1d(lams)
     c = -np.expm1(-lams * K)
 
     def exponents(p):
-        """Exponents in the bound at p, one per lam, rounded down: the mean is over their exp."""
+        """Returns the exponents in the formula of the bound, at p: one per lam, rounded down."""
         gain = -n * np.log1p(-c * p)
         cost = lams * loss_sum + KL
         return gain - cost - 4 * ULP * (gain + cost + 1)

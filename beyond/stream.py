@@ -9,14 +9,14 @@ those of online.py, and
     settings        what is declared before the stream, a Settings
     learner         the state carried from batch to batch, a Learner
     ledger          sums over the rows that count (all after those of `begin`), a Ledger
-    old, new, Q     P_i, before a batch; the posterior after it; Q_i as counted for it; in scaled
-                    units
+    old, new, Q     P_i, the posterior before a batch; the posterior after it; the Q_i that the
+                    ledger counts for this batch; in scaled units
     posterior       a Posterior: f at the inducing inputs Z (M, d) is u = L alpha, where
                     L L^T = k(Z, Z) + jitter and alpha ~ N(S b, S), S = (I + A)^-1 = root^T root
     ln_theta        parameters of the kernel, a function as se_kernel; ln_noise is ln of the noise
                     variance
     middle, unit    mean and standard deviation of the targets learnt so far [y]: y = middle +
-                    unit y_s
+                    unit y_s, where y_s is in scaled units. X is scaled by Learner.input_scale
     eps_y, eps_s    tolerance in [y], in scaled units; settings.eps in units of settings.unit
 """
 import math
@@ -79,7 +79,7 @@ class Ledger(NamedTuple):
     The sums are rounded up; losses have no unit.
     """
     rows: float = 0.0
-    before: float = 0.0        # loss of predictions drawn from the GP before each row came
+    before: float = 0.0        # loss of predictions drawn from the GP before each batch came
     mean: float = 0.0          # loss of that GP's mean
     after: float = 0.0         # loss of the Q_i of each batch, and
     KL: float = 0.0            # KL(Q_i||P_i) [nats], over batches
@@ -132,7 +132,7 @@ def middle_and_unit(moments, unit="y"):
     """Mean and standard deviation [y] of the targets so far; 1 for the latter if they are constant.
 
         moments   the Moments of these targets
-        unit      that of Settings
+        unit      "y" or "first", as Settings.unit
     ValueError if the squares of the targets overflow or, with unit "first", if the targets are
     constant up to rounding.
     """
@@ -227,8 +227,8 @@ def awake_units(X, y, ln_theta, ln_noise, kernel):
         kernel               a function as se_kernel
     An input wakes when the median of its last five changes is above WAKES. Its factor is this
     median to the power 0, 1/3, 2/3 or 1: the power, the same for all that wake, that gives the last
-    rows the highest evidence, L (4). Fewer than three changes say nothing, since an outlier changes
-    twice. Other inputs, such as a clock or a slow one, keep their unit: 1.
+    rows the highest evidence, L (4). Fewer than three changes say nothing, since one outlier makes
+    two. Other inputs, such as a clock or a slow one, keep their unit: 1.
     """
     ratio = np.ones(X.shape[1])
     for k, change in enumerate(np.abs(np.diff(X, axis=0)).T):
@@ -249,8 +249,9 @@ def awake_units(X, y, ln_theta, ln_noise, kernel):
 def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
     """Returns the sorted indices of at most M rows of Z (N, d) that explain the others best.
 
-    Greedy pivoted Cholesky of k(Z, Z), for the kernel, a function, at ln_theta. It stops when every
-    row is explained up to JITTER of its variance, so repeated rows are left out.
+    By greedy pivoted Cholesky of k(Z, Z), where k is `kernel`, a function as se_kernel, with the
+    parameters ln_theta. It stops when every row is explained up to JITTER of its variance, so
+    repeated rows are left out.
     """
     k = signal_variance(ln_theta)
     unexplained = np.full(len(Z), k)
@@ -274,10 +275,12 @@ def extended(posterior, X, most=None, share=0.01):
         L = (L_a 0; B C),   B = k(X, Z_a) L_a^-T,   C C^T = k(X, X) + jitter - B B^T
 
         most    how many at most, chosen by pivot_rows; None: no limit
-        share   of its variance that a row must leave unexplained; 0: all rows, Z = [Z_a; X]
+        share   a row is added only if more than this share of its prior variance is unexplained;
+                0: all rows, Z = [Z_a; X]
 
-    L_a, Z_a are those of `posterior`. L_a^-1, A and b stay as they are: the data say nothing about
-    the new entries of alpha. Returns the new Posterior, or `posterior` itself if nothing is added.
+    L_a, Z_a are those of `posterior`. A and b get zeros for the new entries of alpha, since the
+    data say nothing about them; else L_a^-1, A and b stay as they are. Returns the new
+    Posterior, or `posterior` itself if nothing is added.
     """
     ln_theta = posterior.ln_theta
     kernel = posterior.kernel
@@ -311,9 +314,9 @@ def enclosed_kl(new, old):
     """Returns KL(Q_new||Q_old) [nats] of two Posteriors, and its rounding error; L (13).
 
         (tr P S - M + e^T P e)/2 + ln|root_old| - ln|root|,   P = I + A_old,   e = mu - mu_old
-    They have one Z and one kernel. S = root^T root and mu = S b are covariance and mean of alpha
-    under `new`. As in beyond/rounding.py, each error has the worst sign; a sum errs by 4 M ulp of
-    the size of its terms.
+    Both have the same Z and kernel. S = root^T root and mu = S b are covariance and mean of alpha
+    under `new`; A_old, mu_old and root_old are those of `old`. As in beyond/rounding.py, each error
+    is taken with the worst sign; a sum errs by 4 M ulp of the size of its terms.
     """
     rounding = 4 * ULP * (len(old.b) + 8)
     P = np.eye(len(old.b)) + old.A
@@ -333,7 +336,7 @@ def enclosed_kl(new, old):
 def enclosed_posterior(posterior, X):
     """Returns an Enclosed: the marginals of a Posterior at X (n, d) and their rounding errors.
 
-    Its KL is 0.
+    Only these are computed: its `posterior` is None and its KL 0.
     """
     M = len(posterior.Z)
     k = signal_variance(posterior.ln_theta)
@@ -368,8 +371,8 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
         middle, unit   a forecast is middle + unit mean [y]; the losses of P_i cover its rounding
         learnt         (X, y) of the rows to learn from; None: all
 
-    Sums are rounded up. Any Q_i may be counted: here it is the new posterior, or P_i if that costs
-    less at about the best lam so far.
+    Sums are rounded up. Any Q_i may be counted: here it is the new posterior, or P_i if that makes
+    loss + KL/lam no larger, at about the best lam so far.
     """
     n = len(y)
     k = signal_variance(old.ln_theta)
@@ -463,11 +466,11 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
     These rows set the scale and P_1, and are not certified; rows of outlying targets are left out.
         settings             a Settings
         ln_theta, ln_noise   start, in scaled units (default: lengthscales and signal variance 1);
-                             the first step raises the noise variance to at least MIN_NOISE
-        pretrain             steps of Adam from there, at 2 settings.rate, on these rows: O(n^3) a
-                             step; none with settings.learn = "nothing"
-        input_scale          (2, d): mean and deviation of the inputs, if known beforehand (range of
-                             a clock or a sensor)
+                             the first `step` raises the noise variance to at least MIN_NOISE
+        pretrain             steps of Adam from this start, at rate 2 settings.rate, on these rows:
+                             O(n^3) a step; none with settings.learn = "nothing"
+        input_scale          (2, d): mean and deviation of the inputs, if known beforehand, as from
+                             the range of a clock or a sensor; None: those of these rows
         kernel               of KERNELS in beyond/kernels.py
     At most settings.M of the rows become inducing inputs, by pivot_rows. ValueError for bad input.
     """
@@ -516,14 +519,15 @@ def step(learner, X, y):
     """Learns a batch X (n, d), y (n,), n >= 0, in the table's own units: returns the new Learner.
 
     First come the terms of the certificates: the loss of P_i on the batch it has not seen; Q_i
-    under the kernel of P_i; its loss and KL(Q_i||P_i). Then what may use the whole past, the batch
-    included: kernel, noise and scale change, inducing inputs are dropped, and P_{i+1} follows. A
-    batch adds one KL, and the losses of all its rows. Whether a row opens a new batch must be
-    decided before the row is seen; with batches of a fixed size it is.
+    under the kernel of P_i; the loss of Q_i and KL(Q_i||P_i). Then follow the changes that may use
+    the whole past, this batch included: kernel, noise and scale change, inducing inputs are
+    dropped, and the result is P_{i+1}. A batch adds one KL, and the losses of all its rows.
+    Whether a row opens a new batch must be decided before the row is seen; with batches of a fixed
+    size it is.
 
     learner: from `begin` or `step`; it is not changed. ValueError for bad input. If rows are
-    skipped for that reason, or for anything else in them, a certificate does not cover them: it is
-    about complete rows alone.
+    skipped because of this error, or because of any value in them, a certificate does not cover
+    them: it is about the other rows alone.
     """
     check_kind("learner", learner, Learner, "begin or step")
     settings = learner.settings
@@ -615,9 +619,10 @@ def certificates(learner):
 
     All hold at once, at all times, with probability 1 - delta. The risk is conditional on the rows
     before, and on the row being complete if incomplete ones are left out. The same numbers bound
-    the risk conditional on these rows and on x_i as well; that statement may fail with probability
-    delta of its own. Only the training certificate has a KL. It is about the Q_i that was counted:
-    the posterior before inducing inputs are dropped, or P_i. ValueError if no row counts yet.
+    the risk conditional on the rows before and on this row's inputs as well; that statement may
+    fail with another probability delta. Only the training certificate has a KL. This certificate is
+    about the Q_i in the ledger: the posterior before inducing inputs are dropped, or P_i.
+    ValueError if no row counts yet.
     """
     check_kind("learner", learner, Learner, "begin or step")
     ledger = learner.ledger

@@ -42,7 +42,7 @@ class CertifiedGP(Model):
 
     An earlier step of a Pipeline that is fitted with the targets (SelectKBest, TargetEncoder), or a
     fitted transformer of the targets, voids the certificate: it has seen the rows that certify,
-    from which the bound is computed. Fit such a step on some of the rows, and pass these as
+    from which the bound is computed. Fit such a step on some of the rows, and mark these rows in
     `train`.
 
     Attributes: those of Model; fit_, a Certified; scale_, a Scale; bound_.
@@ -149,9 +149,9 @@ class CertifiedGP(Model):
     def limits(self, X):
         """Returns mean, sd, lower, upper, (n,) each, at X (n, d); mean and sd of f, without noise.
 
-        The limits are what is certified: the interval for `coverage` if that was asked for, else
-        mean -+ the first eps. If eps is relative, they enclose the y with |mean - y| <= eps |y|,
-        and are infinite if eps >= 1.
+        All are in the target's unit. The limits are what is certified: the interval for `coverage`
+        if that was asked for, else mean -+ the first eps. If eps is relative, the limits enclose
+        the y with |mean - y| <= eps |y|, and are infinite if eps >= 1.
         """
         X = indicators(self.inputs(X), self.levels_)
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
@@ -184,9 +184,9 @@ class CertifiedGP(Model):
 
 
 def first_part(X, y, groups, asked, train):
-    """Returns the indices of the rows that set the scale and, except with `paper`, train.
+    """Returns the indices of the rows that set the scale and, except for "paper", train.
 
-    The others certify; with `paper` they train as well.
+    The other rows certify. If asked.certificate is "paper", they train as well.
         X, y     (N, d), (N,): all rows
         groups   (N,): labels, or None
         asked    its certificate and seed are used
@@ -213,8 +213,9 @@ def first_part(X, y, groups, asked, train):
 def size_of(asked, N, n):
     """Returns a dict of method, M, max_evals, last_evals, to train on n rows of a table of N.
 
-    asked: its certificate, inducing and evals are used; where one of the last two is None, N and n
-    set it. M, the number of inducing inputs, is at most n.
+    The dict is for trained_part, paper_fit or prior_from_part. asked: its certificate, inducing and
+    evals are used; N and n decide where inducing or evals is None. M, the number of inducing
+    inputs, is at most n.
     """
     many_rows = asked.inducing is not None or N > 1000
     M = min(asked.inducing or 100, n)
@@ -232,7 +233,7 @@ def claim(fit, eps, eps_s, guess, facts, seen):
         fit     the Fit that was trained
         eps     in the target's unit, or a fraction of the target
         eps_s   eps in scaled units
-        guess   a constant to compare with, in scaled units
+        guess   a constant prediction to compare with, in scaled units
         facts   a dict of certificate, share (of delta), gibbs
         seen    the rows that certify, as keywords of held_out
     """
@@ -271,7 +272,8 @@ def interval_facts(fit, facts, seen):
 def half_width(var, facts):
     """Returns the half-widths (n,) of intervals, in the target's unit.
 
-    var (n,): variance of f, in scaled units; facts: a dict with factor, unit, by_sd, least, noise.
+    var (n,): variance of f, in scaled units; facts: a dict with unit, noise, factor (see
+    interval_facts), by_sd and least (see interval_unit).
     """
     unit = np.ones(len(var))
     if facts["by_sd"]:
@@ -334,7 +336,7 @@ def interval_text(name, facts):
 
 
 def claim_text(name, facts):
-    """Returns a clause on what a miss is, and its bound; with several eps it refers to the table.
+    """Returns a clause on what a miss is, and its bound; with several eps it points to claim_lines.
 
     name: of the target; facts: as attributes.
     """

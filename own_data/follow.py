@@ -54,7 +54,8 @@ class StreamGP(Model):
         """Learns from more rows X (n, d), y (n,) in their order; returns this model.
 
         forecasts_ lists (row, mean, sd, lower, upper, y, loss, bound) of each row evaluated, as
-        forecast before it was learnt; loss and bound are those of the mean.
+        forecast before it was learnt. `row` is its number, from 1; `loss` the loss of `mean`,
+        averaged over the batch; `bound` the certificate of `mean` after the batch.
         """
         if not hasattr(self, "asked_"):
             self.begin(X, y)
@@ -134,7 +135,7 @@ class StreamGP(Model):
 
             numbers   (n,): numbers of its rows
             columns   mean, sd, lower, upper, y, (n,) each
-            before    the Ledger, sums of losses, without the batch
+            before    the Ledger before the batch was learnt
         """
         ledger = self.learner_.ledger
         bound = certificates(self.learner_).mean.bound
@@ -148,9 +149,9 @@ class StreamGP(Model):
     def count(self, rows):
         """Adds rows (n, d+1), target last, to the sums behind ridge regression and naive forecasts.
 
-        products_ sums V^T V, where V (n, d+2) is a column of ones beside the rows less origin_, the
-        mean row of the first batch; each batch multiplies the older sum by `memory`. targets_ holds
-        the number, mean and last value of all targets.
+        products_ sums V^T V, where V (n, d+2) is a column of ones and the rows minus origin_, which
+        is the mean row of the warm-up. Each batch multiplies the older sum by `memory`. targets_
+        holds the number, mean and last value of all targets.
         """
         n, average, _ = self.targets_
         if not n:
@@ -180,7 +181,7 @@ class StreamGP(Model):
     def width_(self):
         """Half the width of an interval, in standard deviations.
 
-        The 1 - alpha quantile of the last errors in these units, where after each row
+        It is the 1 - alpha quantile of the last SCORES errors |y - mean|/sd, where after each row
 
             alpha += RATE (MISSED - 1[y outside])
 
@@ -285,7 +286,7 @@ class StreamGP(Model):
 def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
     """Returns the Learner that has learnt the warm-up rows X (n, d), y (n,).
 
-    name: of the target, for the error; eps, delta, inducing, kernel, memory: parameters of a
+    name: of the target, for error messages; eps, delta, inducing, kernel, memory: parameters of a
     StreamGP. Where eps is None, it is the root mean square change of y from row to row, outliers
     left out; ValueError if this is 0.
     """
