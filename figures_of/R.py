@@ -319,9 +319,9 @@ def R_fig6(run, runs):
     for row in rows[:2]:
         (near, a), (far, b) = sorted([(row["from FITC"], "FITC's"),
                                       (row["from full GP"], "the full GP's")])
-        found.setdefault(f"nearer {a} than {b}", []).append(
-            f"{row['eps/sigma_n']:g} sigma_n ({near:.2f}, {far:.2f})")
-    each = [f"{claim} at eps = {' and '.join(at)}" for claim, at in found.items()]
+        found.setdefault(f"nearer to {a} than to {b}", []).append(
+            f"{near:.2f} against {far:.2f} at eps = {row['eps/sigma_n']:g} sigma_n")
+    each = [f"{claim}: {', '.join(at)}" for claim, at in found.items()]
     return picture, rows, [f"kl-PAC-SGP's mean is {'; '.join(each)}."]
 
 
