@@ -152,6 +152,11 @@ def files_of(f, size):
     return f.files + f.at_full * (size == "full")
 
 
+def caption_of(f, run):
+    """A figure's caption, with what it adds for --data."""
+    return f.caption + f.of_data * run.real
+
+
 def settings_of(f, run, used):
     """Lines on the run and on each function that has settings."""
     about = f"size {run.size}, seed {run.seed}"
@@ -185,7 +190,7 @@ def table_of(rows, markdown):
 def text_of(f, run, used, rows, notes, markdown=False):
     """Title, caption, settings, captions of experiments, a table, notes; perhaps as Markdown."""
     experiments = [f"{name}: {caption}" for name, (caption, _) in used.items()][1:]
-    parts = [f"{f.head}. {notes[0]}", f.caption, *settings_of(f, run, used), *experiments,
+    parts = [f"{f.head}. {notes[0]}", caption_of(f, run), *settings_of(f, run, used), *experiments,
              table_of(rows, markdown), *notes[1:]]
     return "\n\n".join(parts) + "\n"
 
@@ -220,7 +225,7 @@ def make(name, run, out):
             notes.append(missing_in_words(run.missing.values()))
         if picture:
             width = picture.get_size_inches()[0]
-            about = f"{f.caption} {'; '.join(settings_of(f, run, used))}"
+            about = f"{caption_of(f, run)} {'; '.join(settings_of(f, run, used))}"
             whole = np.vstack([strip(width, f"{f.head}. {notes[0]}", 12, 9.5, weight="bold"),
                                pixels(picture), strip(width, about, 19.5, 6.5, color="0.35")])
             matplotlib.image.imsave(out / f"{name}.png", whole, metadata={"Software": None})

@@ -20,7 +20,8 @@ from figures_of.imitations import (CITIES, boston_like, kin40k_like, snelson_lik
 from figures_of.published import beside, printed, published
 from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, at_most, band,
                                bars, below, col, curve, data_set, draw_gp, draw_inducing,
-                               experiment, figure, line, look, mean_se, panels, plus_minus, standard, where)
+                               experiment, figure, line, look, mean_se, panels, plus_minus,
+                               standard, where)
 
 SCORES = ("NLL", "RMSE", "CRPS", "noise fraction")
 COMPARED = (            # J Table 1, Fig. 2-4; PPGPR there is MFD

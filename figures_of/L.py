@@ -192,8 +192,8 @@ def draw_rows(ax, x, y, t):
 
 
 @figure("O-PACGP as published on noisy waves, in time order and shuffled: the mean and +- 2 "
-        "standard deviations of f; RMSE to the function. Of the draws of noise the one with the "
-        "median error in time order is shown.",
+        "standard deviations of f; RMSE to the function, mean and range over both waves and all "
+        "draws of noise. The draw shown is the one with the median error in time order.",
         draws=(1, 3, 21), t=(20, 60, 60))
 def L_fig3(run, draws, t):
     rows = []
@@ -312,7 +312,7 @@ def rate_figure(run, N, times, runs, mixture, order):
         lines[0] = key("mean of the runs", color=BLACK, marker="|", ls="none", ms=12, mew=2)
     for m, ls in zip(naive, ("--", ":")):
         right.axvline(tests[m].mean(), color="0.4", ls=ls)
-        lines.append(key(m, color="0.4", ls=ls))
+        lines.append(key(WORDS.get(m, m), color="0.4", ls=ls))
     right.set_yticks(-np.arange(len(methods)), [WORDS.get(m, m) for m in methods])
     right.set(xscale="log", xlabel="test MSE [sd$^2$]",
               title=f"{runs} runs" if several else "one run")
@@ -333,8 +333,8 @@ def rate_figure(run, N, times, runs, mixture, order):
         f"{WORDS.get(order, order).capitalize()}, O-PACGP's test MSE is "
         + plus_minus((ours["test MSE"], ours["deviation of a run"]), ".2f")
         + f" (paper: {paper.get('O-PACGP', 0):.2f})" * run.real
-        + f", the three others' {min(three):.2f} to {max(three):.2f}; forecasting the nearest "
-        f"row seen gives {tests[naive[0]].mean():.2f}."]
+        + f", those of O-SGPR, O-SVGP and WISKI are {min(three):.2f} to {max(three):.2f}; "
+        f"forecasting the nearest row seen gives {tests[naive[0]].mean():.2f}."]
 
 
 for number, order, runs in (
@@ -342,7 +342,8 @@ for number, order, runs in (
         (5, "shuffled", (1, 10, 50, 50))):
     figure(f"Four online GPs on a daily rate, {WORDS.get(order, order)}: their means in one run, "
            "of several that with O-SGPR's median error; the test MSE of every run, of several also "
-           "the mean, beside naive forecasts.", "fx2007.csv", name=f"L_fig{number}", runs=runs,
+           "the mean (+-: deviation of one run), beside naive forecasts.", "fx2007.csv",
+           name=f"L_fig{number}", of_data=" The lower two rows: without the mixture.", runs=runs,
            mixture=(False, False, True, True), **RATES)(
         partial(rate_figure, order=order))
 

@@ -70,7 +70,7 @@ WORDS = {               # what a name is called in a picture, where that is not 
     "O-PACGP, certified": "O-PACGP,\ncertified", "exact GP, retrained": "exact GP,\nretrained",
     "sarcos": "sarcos (test part only)", "sin": "sin(4x)", "cos": "cos(4x)",
     "periodic": "periodic kernel", "Matern52": "Matern-5/2 kernel",
-    "time": "in time order",
+    "mean of all rows": "mean of all rows, later ones too", "time": "in time order",
     "loss": "observed loss",
     "bound, K^2/2": "(11) as printed, $K^2/2$", "bound, K^2/8": "sharper constant, $K^2/8$",
     "paper": "the paper's: all rows train and certify", "prior": "prior from half of the rows",
@@ -98,7 +98,7 @@ def experiment(caption, needs=None, **settings):
 
 
 def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the papers",
-           **settings):
+           of_data="", **settings):
     """Decorates and registers a function f(run, **settings) -> (picture, rows, notes).
 
     A table has None for a picture; the first note is the title.
@@ -109,11 +109,12 @@ def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the 
         name                the figure's; default: the function's
         head                the start of the title, unless the name (R_fig1, J_table2) tells which
                             paper has it
+        of_data             what the caption adds with --data
     """
     def register(f):
         f.__name__ = name or f.__name__
         f.files, f.at_full, f.drawn = files, at_full, drawn
-        f.head = head
+        f.head, f.of_data = head, of_data
         number = re.fullmatch(r"([RJL])_(fig|table|app)(\w+)", f.__name__)
         if number:
             kind = {"fig": "Fig.", "table": "Table", "app": "App."}[number[2]]
