@@ -194,9 +194,10 @@ def R_fig2(run, splits):
     (kl, sqrt, full), MSE = ([col(where(rows, method=method), name) for method in FULL]
                              for name in ("B", "MSE"))
     return picture, table, [
-        f"Both PAC-GPs' bounds, at most {at_most(max(abs(kl - sqrt)))} apart, are below the full "
-        f"GP's at {np.sum(np.maximum(kl, sqrt) < full)} of {len(kl)} eps; their MSE is above the "
-        f"full GP's at {np.sum(np.minimum(*MSE[:2]) > MSE[2])}."]
+        f"On {WORDS['boston_like']} both PAC-GPs' bounds, at most "
+        f"{at_most(max(abs(kl - sqrt)))} apart, are below the full GP's at "
+        f"{np.sum(np.maximum(kl, sqrt) < full)} of {len(kl)} eps; their MSE is above the full GP's "
+        f"at {np.sum(np.minimum(*MSE[:2]) > MSE[2])}."]
 
 
 SPARSE = ("kl-PAC-SGP", "sqrt-PAC-SGP", "VFE", "FITC")
@@ -248,9 +249,9 @@ def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE):
     return rows
 
 
-@figure("Bound, risks, MSE and complexity of three sparse GPs, with ARD except on sarcos, "
-        "against the number of inducing inputs; bars, of several splits: s.e.", *SPARSE_FILES,
-        **SPARSE_STUDY)
+@figure("Bound, risks, MSE and complexity of three sparse GPs with ARD against the number of "
+        "inducing inputs; bars, of several splits: s.e.", *SPARSE_FILES, **SPARSE_STUDY,
+        of_data=" On sarcos without ARD; the paper's sarcos marks are of the whole set.")
 def R_fig3(run, Ms, splits):
     methods = ("kl-PAC-SGP", "VFE", "FITC")
     rows = sparse_rows(run, splits, Ms, methods=methods)
