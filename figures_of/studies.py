@@ -397,4 +397,4 @@ def hero(run):
     return picture, rows, [
         f"With {100 - 100 * facts['delta']:g} % confidence the GP's mean misses a new y by more "
         f"than {eps:g} with probability at most {at_most(facts['bound'], 4)}; it misses "
-        f"{facts['missed']:.4f} of {facts['n_new']:,} new ones."]
+        f"{100 * facts['missed']:.1f} % of {facts['n_new']:,} new ones."]
