@@ -193,8 +193,8 @@ def draw_rows(ax, x, y, t):
 
 @figure("O-PACGP as published on noisy waves, in time order and shuffled: the mean and +- 2 "
         "standard deviations of f; RMSE to the function, in the title its mean and range over "
-        "both waves and all draws of noise. The draw shown is the one with the median error in time "
-        "order.",
+        "both waves and all draws of noise. The draw shown is the one with the median error in "
+        "time order.",
         draws=(1, 3, 21), t=(20, 60, 60))
 def L_fig3(run, draws, t):
     rows = []
