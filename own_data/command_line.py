@@ -436,10 +436,11 @@ def remedied(model, args, first, deep=4):
 
 
 def advice(model, args, refused):
-    """Returns a text with the remedies that help: with each, the tables were read on trial.
+    """Returns a text that proposes how to read the tables.
 
+    It has, for each list in refused.remedies, the first remedy with which a trial reading succeeds.
     refused: the Refused that reading the table raised. The text is empty for a stream on standard
-    input, and where no remedy helps.
+    input, and where none does.
     """
     piped = args.verb == "follow" and args.table == "-"
     found = [remedied(model, args, first) for first in refused.remedies * (not piped)]
