@@ -117,8 +117,8 @@ def two_risks(mean, var, y, eps):
     """Returns two risks on fresh rows, a dict: "draw, true risk" and "mean, true risk".
 
     These are of a function drawn from the GP, and of the GP's mean. A risk is the expected share of
-    rows that are missed by more than eps. mean, var: (n,), the
-    GP's predictions for these rows; y (n,): their targets.
+    rows that are missed by more than eps. mean, var: (n,), the GP's predictions for these rows;
+    y (n,): their targets.
     """
     return {"draw, true risk": R.gibbs_risk(y, mean, var, eps),
             "mean, true risk": np.mean(np.abs(mean - y) > eps)}
