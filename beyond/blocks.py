@@ -281,12 +281,12 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
 
         rows            a Rows with y
         d_marginals     d_mean, d_var (n,), or nothing: gaussian_d_V, at m and W, is added to d_V
-        m, W            (M,), (M, M): as in gaussian_d_V
+        m, W            (M,), (M, M): the mean of Q; S - I
         E               2 d_A L^-1 (M, M): since V_i = L^-1 K_i, (V_i E)/D_i is the first term of
                         d_K_i = L^-T d_V_i, and V_i d_A V_i = (V_i E) K_i/2
         d_b             (M,)
-        h               a number: the derivative w.r.t. ln D_i, and also that w.r.t. y_i^2/D_i; in
-                        (34) the two are equal
+        h               a number: the derivative of the objective w.r.t. sum_i ln D_i, and also
+                        w.r.t. sum_i y_i^2/D_i: in (34) the two are equal
         sigma2, alpha   as in block_sums
     """
     (K, V, ktilde), K_back = rows.features()
@@ -319,7 +319,7 @@ class DataSums(NamedTuple):
     sums: np.ndarray        # over rows, of ln D, y^2/D and ktilde
     posterior: SparsePosterior
     ln_det_S: float
-    posterior_back: Callable    # of gaussian_posterior
+    posterior_back: Callable    # `back` of gaussian_posterior: the VJP of m, S, ln|S|
 
 
 @in_doubles

@@ -152,7 +152,7 @@ def kernel_row(kernel):
 
 @in_doubles
 def exact_kernel(kernel, X1, X2, ln_theta):
-    """Returns K (N1, N2) and the largest error of its entries in ulp of k(x, x).
+    """Returns K (N1, N2) and a bound on the rounding error of its entries, in ulp of k(x, x).
 
     kernel: a function in KERNELS; X1, X2, ln_theta: its arguments. K is computed from input
     differences, with by_differences=True.

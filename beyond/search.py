@@ -242,7 +242,7 @@ def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, 
         ard      None: the better of one lengthscale and one per input
         n_eps    number of values of eps that the certificate holds for
         kernel   None: SE
-        grid     (L, G) of theta's grid
+        grid     (L, G): each ln theta is rounded to one of G + 1 points in [-L, L]
     Other arguments as in multistart_fit.
 
     Theorem: let theta be in the union of two grids, Theta_1 for one lengthscale and Theta_2 for one

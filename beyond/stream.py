@@ -417,7 +417,10 @@ def learnt(p, adam, X, y, kernel, steps, rate):
 
 @in_doubles
 def directions(X):
-    """Returns which columns of X (n, d) ever rise, and which ever fall, as a mask (2, d)."""
+    """Returns whether each column of X (n, d) ever rises from row to row, and ever falls: (2, d).
+
+    A column for which the two differ only rises or only falls, as a clock does.
+    """
     steps = np.diff(X, axis=0)
     return np.array([np.any(steps > 0, 0), np.any(steps < 0, 0)])
 

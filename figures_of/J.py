@@ -194,7 +194,7 @@ def score_lines(ax, rows, score, quantity, title):
     """Draws a mark per method and data set, the methods of a set side by side.
 
         rows       from `score_rows` or printed_rows
-        score      its name in SCORES, for the label
+        score      a name in SCORES, for the label
         quantity   the column to draw: the score or its difference from SVGP's
         title      of the panel
     Bars are one standard error.

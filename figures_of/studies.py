@@ -114,10 +114,11 @@ SHOWN = ("draw", "mean")       # of the certificates, which share delta
 
 
 def two_risks(mean, var, y, eps):
-    """The risks of a function drawn from the GP and of the GP's mean on fresh rows, as a dict.
+    """Returns two risks on fresh rows, a dict: "draw, true risk" and "mean, true risk".
 
-    A risk is the expected share of rows that are missed, by more than eps. mean, var: (n,), the
-    GP's predictions for these rows; y (n,): their targets.
+    These are of a function drawn from the GP, and of the GP's mean. A risk is the expected share of
+    rows that are missed by more than eps. mean, var: (n,), the GP's predictions for these rows;
+    y (n,): their targets.
     """
     return {"draw, true risk": R.gibbs_risk(y, mean, var, eps),
             "mean, true risk": np.mean(np.abs(mean - y) > eps)}

@@ -284,15 +284,16 @@ def half_width(var, facts):
 def interval_unit(fit, X, trained, y, facts):
     """Chooses the unit in which intervals are measured, from rows that trained; returns a dict.
 
-        by_sd   True if it is the predicted deviation of y, noise included, False if it is the
-                scale's unit: whichever would give shorter intervals if these rows certified
-        least   the mean predicted deviation, which replaces smaller ones. So the intervals are
-                hardly wider than constant ones, and at most about twice as wide: the mean of
-                max(sd, mean sd) is at most 2 mean sd
+        by_sd   True if it is each row's predicted deviation of y, noise included; False if it is
+                1 in scaled units for all: whichever would give the shorter intervals, on average,
+                if these rows certified
+        least   the mean predicted deviation over these rows, which replaces smaller ones. So even a
+                wrong choice of by_sd makes intervals at most about twice as wide as constant ones:
+                the mean of max(sd, mean sd) is at most 2 mean sd
 
-    fit: the Fit; X (n, d), y (n,): these rows; trained (n,): the targets that the GP was trained
-    on; facts: a dict with coverage, share (of delta), noise, M. A full GP predicts each row from
-    the others; a sparse one leaves none out.
+    fit: the Fit; X (n, d), y (n,): these rows, scaled; trained (n,): the targets that the GP was
+    trained on, y or y with outliers clipped; facts: a dict with coverage, share (of delta), noise,
+    M. A full GP predicts each row from the others; a sparse one leaves none out.
     """
     mean, var = predict(fit, X)
     sd = np.sqrt(var + facts["noise"])

@@ -123,8 +123,8 @@ def show(step, value):
 def check_options(args):
     """Raises ValueError for an option that is empty, as from an unset variable, or has no effect.
 
-    Changes args: a table's path that was parsed as the last eps becomes args.table, and an args.out
-    of "-" becomes None where that is the default.
+    Changes args: a table's path that was parsed as the last eps becomes args.table; with
+    --predict, whose default is standard output, an args.out of "-" becomes None.
     """
     several = getattr(args, "eps", None)
     if args.table is None and isinstance(several, list) and isinstance(several[-1], str):
@@ -149,8 +149,8 @@ def check_options(args):
 def check_files(args):
     """Checks, before anything is computed, the files that the options name.
 
-    OSError if one cannot be written; ValueError if one that is written is named twice, if standard
-    input is, or if --save exists and is no file.
+    OSError if one cannot be written. ValueError if a file to be written is also that of another
+    option, if two options read standard input, or if --save names what exists and is no file.
     """
     paths = {name: getattr(args, name) for name in (*WRITTEN, "table", "predict", "model")}
     if args.out == "-":
@@ -416,8 +416,9 @@ def changed(args, remedy):
 def remedied(model, args, first, deep=4):
     """Returns a copy of args with the first remedy that lets the tables be read, or None.
 
-    first: a list of remedies, as in Refused. If reading with one of them raises another Refused,
-    the first list of its remedies is tried on top, and so on, at most `deep` times.
+    first: a list of remedies, as in Refused. If reading with one of them raises another Refused, it
+    is kept, and those in the first list of the new Refused are tried beside it, and so on, at most
+    `deep` times; but none beside the verb follow.
     """
     for remedy in first:
         new = changed(args, remedy)
@@ -435,10 +436,11 @@ def remedied(model, args, first, deep=4):
 
 
 def advice(model, args, refused):
-    """Returns a text with the remedies that help: with each, the tables were read on trial.
+    """Returns a text that proposes how to read the tables.
 
+    It has, for each list in refused.remedies, the first remedy with which a trial reading succeeds.
     refused: the Refused that reading the table raised. The text is empty for a stream on standard
-    input, and where no remedy helps.
+    input, and where none does.
     """
     piped = args.verb == "follow" and args.table == "-"
     found = [remedied(model, args, first) for first in refused.remedies * (not piped)]
@@ -447,9 +449,10 @@ def advice(model, args, refused):
 
 
 def options_text(old, new):
-    """Returns a remedy in words: options to type, lines to comment out, code for pandas.
+    """Returns in words what a user has to do for a remedy.
 
-    old, new: args without and with the remedy.
+    That is options to type, or the verb follow; lines of the table to begin with #; the code by
+    which pandas makes numbers of a column. old, new: args without and with the remedy.
     """
     typed = ["of a series follow"] * (new.verb != old.verb)
     for name in ("skip", "decimal", "na", "target", "categories", "drop"):

@@ -113,8 +113,8 @@ def lines_of(path):
 def without_comments(lines, skip, comments):
     """Yields the lines; comments, the first `skip` lines and Excel's line "sep=" become empty.
 
-    So lines keep their numbers. A comment begins with # or %, unless it is an error of Excel such
-    as #N/A; it is appended, without that mark, to the list `comments`. A line of white space is
+    So lines keep their numbers. A comment begins with # or %, but an error of Excel such as #N/A is
+    none. Comments are appended, without that mark, to the list `comments`. A line of white space is
     empty, except that a line of tabs below the first row is a row of empty cells.
     """
     begun = False
@@ -392,7 +392,9 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
 
 
 def remedies(source, names, bad, target, decimal, there):
-    """Returns the remedies, in the form that Refused describes, for cells that are not numbers.
+    """Returns changes of options with which a table might be read whose cells are not all numbers.
+
+    They have the form of Refused.remedies: a list of lists of dicts.
 
         bad      dict: index of a column used -> {line number: cell} of such cells
         target   index of the target's column, or False if there is none
