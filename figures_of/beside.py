@@ -12,6 +12,7 @@ import html
 import os
 import pathlib
 import re
+from urllib.parse import quote
 
 from matplotlib.font_manager import FontProperties
 from matplotlib.path import Path
@@ -313,6 +314,6 @@ def page_of(letter, docs):
 def side_by_side(out):
     """Writes the reading pages R.html, J.html and L.html in the folder out, a pathlib.Path."""
     out.mkdir(parents=True, exist_ok=True)
-    docs = os.path.relpath(ROOT / "docs", out)
+    docs = quote(pathlib.Path(os.path.relpath(ROOT / "docs", out)).as_posix())
     for letter in MODULES:
         (out / f"{letter}.html").write_text(page_of(letter, docs))

@@ -13,6 +13,7 @@ import sys
 import types
 import zlib
 from unittest.mock import Mock
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.random import default_rng
@@ -383,6 +384,8 @@ def test_RJL_side_by_side(one_of, tmp_path, monkeypatch):
     """
     def some(tex, svg=beside.svg):
         return "<svg><g><use>" if zlib.crc32(tex.encode()) % one_of else svg(tex)
+    (tmp_path / "a bä").symlink_to(beside.ROOT)
+    monkeypatch.setattr(beside, "ROOT", tmp_path / "a bä")
     monkeypatch.setattr(beside, "svg", some)
     beside.side_by_side(tmp_path)
     pages = {tag: (tmp_path / f"{tag}.html").read_text() for tag in LAST}
@@ -400,7 +403,7 @@ def test_RJL_side_by_side(one_of, tmp_path, monkeypatch):
         for other, name in re.findall(r'<a href="(?:([RJL])\.html)?#(.*?)"', page):
             assert f' id="{name}"' in pages[other or tag], name
         for path in re.findall(r'(?:src|href)="([^":#]*/[^":#]*)', page):
-            assert (tmp_path / path).exists(), path
+            assert (tmp_path / unquote(path)).exists(), path
         assert not re.search(r'\$|<script|<link|url\(|src="\w+:|<aside[^>]*>(?!<pre>)', page)
         sizes = re.findall(r'"0 (\S+) (\S+) (\S+)" style="width: (\S+)em.*?align: (\S+)em', page)
         y, width, height, em, up = np.transpose(sizes).astype(float)
