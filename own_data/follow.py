@@ -169,7 +169,7 @@ class StreamGP(Model):
         """
         unit = np.append(1.0, self.learner_.input_scale[1])
         products = self.products_[:-1] / unit[:, None]
-        penalised = products[:, :-1] / unit + np.diag(np.sign(np.arange(len(unit))))
+        penalised = products[:, :-1] / unit + np.diag(np.arange(len(unit)) > 0)
         constant, *slopes = np.linalg.solve(penalised, products[:, -1]) / unit
         return self.origin_[-1] + constant + (X - self.origin_[:-1]) @ slopes
 

@@ -366,7 +366,7 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
 
     def value(cells, i):
         found = number(cells[i], decimal)
-        if gone[i] & {cells[i], found}:
+        if cells[i] in gone[i] or found in gone[i]:
             return math.nan
         if found is None and names[i] in zeros:
             return 0.0

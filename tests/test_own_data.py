@@ -264,7 +264,8 @@ def test_remedies(text, said, lines):
     text = text.encode().decode("unicode_escape").replace("ROWS", "1,2\n3,4\n" * 8)
     said = re.sub(r"N\((\w+)\)", r"in pandas df['\1'] = pd.to_numeric(df['\1'].str.strip()", said)
     said = re.sub(r"D\((\w+), (.*?)\)",
-                  r"in pandas df['\1'] = pd.to_datetime(df['\1'], format='\2').dt.day_of_year", said)
+                  r"in pandas df['\1'] = pd.to_datetime(df['\1'], format='\2').dt.day_of_year",
+                  said)
     said = said.replace("df['1']", "df[df.columns[1]]")
     write("t", text)
     _, err = run("certify t", 2)
