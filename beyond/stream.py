@@ -1,9 +1,9 @@
 """A Gaussian process that learns from a stream, with three certificates that hold at every row.
 
-O-PACGP as Liu et al. (2022) publish it is `online.stream`; its number is no bound. Here the KL is
-counted before kernel, noise and scale change, which makes the certificates hold: `begin` takes the
-first rows, `step` a batch, `forecast` predicts, `certificates` returns the bounds. Symbols are
-those of online.py, and
+O-PACGP as Liu et al. (2022) publish it is `online.stream`; the value it minimises is no bound. Here
+the KL is counted before kernel, noise and scale change, which makes the certificates hold: `begin`
+takes the first rows, `step` a batch, `forecast` predicts, `certificates` returns the bounds.
+Symbols are those of online.py, and
 
     code            meaning, unit
     settings        what is declared before the stream, a Settings
@@ -132,7 +132,7 @@ def middle_and_unit(moments, unit="y"):
     """Mean and standard deviation [y] of the targets so far; 1 for the latter if they are constant.
 
         moments   the Moments of these targets
-        unit      "y" or "first", as Settings.unit
+        unit      what eps is in units of, as Settings.unit: "first", this deviation, or "y"
     ValueError if the squares of the targets overflow or, with unit "first", if the targets are
     constant up to rounding.
     """
@@ -225,10 +225,11 @@ def awake_units(X, y, ln_theta, ln_noise, kernel):
         X, y                 (w, d), (w,): the last rows, scaled
         ln_theta, ln_noise   parameters of the kernel and ln of the noise variance, for the evidence
         kernel               a function as se_kernel
-    An input wakes when the median of its last five changes is above WAKES. Its factor is this
-    median to the power 0, 1/3, 2/3 or 1: the power, the same for all that wake, that gives the last
-    rows the highest evidence, L (4). Fewer than three changes say nothing, since one outlier makes
-    two. Other inputs, such as a clock or a slow one, keep their unit: 1.
+    A change is the absolute difference of an input between two rows in succession, if not 0. An
+    input wakes when the median of its last five changes is above WAKES. Its factor is this median
+    to the power 0, 1/3, 2/3 or 1: the one power, for all that wake, that gives the last rows the
+    highest evidence, L (4). Fewer than three changes say nothing, since one outlier makes two.
+    Other inputs, such as a clock or a slow one, have factor 1.
     """
     ratio = np.ones(X.shape[1])
     for k, change in enumerate(np.abs(np.diff(X, axis=0)).T):
@@ -250,8 +251,8 @@ def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
     """Returns the sorted indices of at most M rows of Z (N, d) that explain the others best.
 
     By greedy pivoted Cholesky of k(Z, Z), where k is `kernel`, a function as se_kernel, with the
-    parameters ln_theta. It stops when every row is explained up to JITTER of its variance, so
-    repeated rows are left out.
+    parameters ln_theta. It stops when at most a share JITTER of the prior variance of each row is
+    unexplained, so repeated rows are left out.
     """
     k = signal_variance(ln_theta)
     unexplained = np.full(len(Z), k)
@@ -279,7 +280,7 @@ def extended(posterior, X, most=None, share=0.01):
                 0: all rows, Z = [Z_a; X]
 
     L_a, Z_a are those of `posterior`. A and b get zeros for the new entries of alpha, since the
-    data say nothing about them; else L_a^-1, A and b stay as they are. Returns the new
+    data say nothing about them; the old entries of L^-1, A and b stay. Returns the new
     Posterior, or `posterior` itself if nothing is added.
     """
     ln_theta = posterior.ln_theta
@@ -311,12 +312,12 @@ def extended(posterior, X, most=None, share=0.01):
 
 @in_doubles
 def enclosed_kl(new, old):
-    """Returns KL(Q_new||Q_old) [nats] of two Posteriors, and its rounding error; L (13).
+    """Returns KL(Q_new||Q_old) [nats] of two Posteriors, and a bound on its rounding error; L (13).
 
         (tr P S - M + e^T P e)/2 + ln|root_old| - ln|root|,   P = I + A_old,   e = mu - mu_old
     Both have the same Z and kernel. S = root^T root and mu = S b are covariance and mean of alpha
     under `new`; A_old, mu_old and root_old are those of `old`. As in beyond/rounding.py, each error
-    is taken with the worst sign; a sum errs by 4 M ulp of the size of its terms.
+    is taken with the worst sign; a sum errs by about 4 M ulp of the sum of its absolute terms.
     """
     rounding = 4 * ULP * (len(old.b) + 8)
     P = np.eye(len(old.b)) + old.A
@@ -334,9 +335,9 @@ def enclosed_kl(new, old):
 
 @in_doubles
 def enclosed_posterior(posterior, X):
-    """Returns an Enclosed: the marginals of a Posterior at X (n, d) and their rounding errors.
+    """Returns the marginals of a Posterior at X (n, d), with bounds on their rounding errors.
 
-    Only these are computed: its `posterior` is None and its KL 0.
+    They come as an Enclosed of beyond/rounding.py, whose `posterior` is None and whose KL is 0.
     """
     M = len(posterior.Z)
     k = signal_variance(posterior.ln_theta)
@@ -368,11 +369,11 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
         eps, loss      tolerance of the loss, in scaled units; its name, of CERTIFIED_LOSSES
         M              inducing inputs to add at most; dropping some comes later and adds no KL
         ledger         the Ledger before
-        middle, unit   a forecast is middle + unit mean [y]; the losses of P_i cover its rounding
+        middle, unit   [y]: a forecast, middle + unit mean, is rounded; the losses of P_i cover this
         learnt         (X, y) of the rows to learn from; None: all
 
-    Sums are rounded up. Any Q_i may be counted: here it is the new posterior, or P_i if that makes
-    loss + KL/lam no larger, at about the best lam so far.
+    Sums are rounded up. Any Q_i may be counted: here it is the new posterior, or P_i if its
+    loss + KL/lam is no larger (its KL is 0), where lam is about the best one for the rows so far.
     """
     n = len(y)
     k = signal_variance(old.ln_theta)
@@ -419,7 +420,7 @@ def learnt(p, adam, X, y, kernel, steps, rate):
 def directions(X):
     """Returns whether each column of X (n, d) ever rises from row to row, and ever falls: (2, d).
 
-    A column for which the two differ only rises or only falls, as a clock does.
+    Where the two differ, the column only rises or only falls, as a clock does.
     """
     steps = np.diff(X, axis=0)
     return np.array([np.any(steps > 0, 0), np.any(steps < 0, 0)])
@@ -519,7 +520,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
 
 @in_doubles
 def step(learner, X, y):
-    """Learns a batch X (n, d), y (n,), n >= 0, in the table's own units: returns the new Learner.
+    """Learns a batch X (n, d), y (n,), n >= 0, in the units of `begin`: returns the new Learner.
 
     First come the terms of the certificates: the loss of P_i on the batch it has not seen; Q_i
     under the kernel of P_i; the loss of Q_i and KL(Q_i||P_i). Then follow the changes that may use
@@ -591,7 +592,7 @@ def step(learner, X, y):
 
 @in_doubles
 def forecast(learner, X_new):
-    """Predicts at X_new (n, d), in the table's own units: returns mean [y], var_f and var [y^2].
+    """Predicts at X_new (n, d), in the units of `begin`: returns mean [y], var_f and var [y^2].
 
     Each is (n,): var_f is the variance of f; var that of y, noise included. learner: a Learner.
     """
@@ -608,7 +609,7 @@ def forecast(learner, X_new):
 class Certificates(NamedTuple):
     """Certificates for the rows that count, each with probability 1 - delta/3 at all times.
 
-    These are all rows after those of `begin`.
+    The rows that count are all after those of `begin`.
     """
     draw: Certificate          # predictions drawn from the GP before each row came; L (11)
     mean: Certificate          # its mean
@@ -620,12 +621,12 @@ class Certificates(NamedTuple):
 def certificates(learner):
     """Returns the Certificates of a Learner so far.
 
-    All hold at once, at all times, with probability 1 - delta. The risk is conditional on the rows
-    before, and on the row being complete if incomplete ones are left out. The same numbers bound
-    the risk conditional on the rows before and on this row's inputs as well; that statement may
-    fail with another probability delta. Only the training certificate has a KL. This certificate is
-    about the Q_i in the ledger: the posterior before inducing inputs are dropped, or P_i.
-    ValueError if no row counts yet.
+    All hold at once, at all times, with probability 1 - delta. The risk at a row is its expected
+    loss given the rows before and, if incomplete rows are left out, given that it is complete. The
+    same numbers also bound the risks given the row's inputs in addition; that statement may fail
+    with another probability delta. Only the training certificate has a KL. It is about the Q_i in
+    the ledger: the posterior before inducing inputs are dropped, or P_i. ValueError if no row
+    counts yet.
     """
     check_kind("learner", learner, Learner, "begin or step")
     ledger = learner.ledger

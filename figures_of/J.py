@@ -118,7 +118,7 @@ def split_of(run, data, split, N):
     """Returns X (N, d), y (N,) of a data set, and [training, test, validation] row numbers.
 
         data    the name of the data set
-        split   its number, from 0
+        split   the number of the split, from 0
         N       rows to generate, unless the data are real
     The shares are 15 : 3 : 2, J App. C.1.
     """
@@ -152,11 +152,11 @@ def weights(method, validate):
 
 
 def scores_of(run, data, method, split, validate):
-    """Returns a method's SCORES on the test rows of a split, or None if too few runs are done.
+    """Returns a method's SCORES on the test rows of a split, or None if too few trainings are done.
 
     data: the name of a data set; split: a number from 0; validate: as in `weights`. There is one
-    run for each of the `weights`. Of the runs that are done the one with the lowest validation NLL
-    counts. At least two must be done, or the only one.
+    training for each of the `weights`. Of those that are done the one with the lowest validation
+    NLL counts. At least two must be done, or the only one.
     """
     each = [run.once(score_run, data, method, split, *one) for one in weights(method, validate)]
     found = [scores for scores in each if scores]
@@ -260,7 +260,8 @@ def counted(claim, pairs, column, rows, theirs):
     It also says on how many sets there is a tie, and in how many of our comparisons, in each
     direction, the error bars are apart.
         claim    in words
-        pairs    the claim as a list of (lower, higher), each a method's name or the number 0.5
+        pairs    the claim as a list of (lower, higher), each the name of a method, for its value
+                 in `column`, or the number 0.5: on a set it holds if all these inequalities do
         column   the name of the column that is compared
         rows     ours; theirs: the paper's, perhaps none
     Sets that lack one of the methods do not count.

@@ -126,7 +126,7 @@ def snapshots(X, y, method, mixture=False, batch=1, **options):
         method    a method's name in online.stream or baselines.stream
         mixture   whether the kernel is the authors' spectral mixture instead of SE
         batch     rows per step
-        options   other keywords of the one that has this method
+        options   other keywords of that `stream`
     """
     Z = np.linspace(-1, 1, 12)[:, None]
     if mixture:
@@ -224,7 +224,7 @@ def rate_rows(run, order, i, N):
     """Returns times x (N, 1) on [-1, 1] and rates y (N,), standardised, in order of arrival.
 
         order   "time" or "shuffled"
-        i       the number of the generated series or of the shuffle
+        i       a number that seeds the shuffle and, unless the data are real, the series
         N       how many daily rates
     As in the paper, y is scaled by mean and deviation (divisor N - 1) of all rows, also of those
     still to come.

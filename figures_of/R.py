@@ -25,9 +25,9 @@ SHOWN = ("B", "R_S train", "R_S test", "MSE", "KL/N")
 def measure(fit, X, y):
     """Returns the measures of a Fit that R's tables print, as a dict.
 
-    They are the bounds B and B_Pin, training and test risk, test MSE, KL/N, sigma_n^2, and how many
-    evaluations the training took. fit: a pacgp_ref.Fit; X (n, d), y (n,): test data. The test risk
-    is the 0-1 risk, whatever loss trained the GP.
+    They are the bounds B, R (5), and B_Pin, below (5); training and test risk, test MSE, KL/N,
+    sigma_n^2, and how many evaluations the training took. fit: a pacgp_ref.Fit; X (n, d), y (n,):
+    test data. The test risk is the 0-1 risk, whatever loss trained the GP.
     """
     mean, var = R.predict(fit, X)
     return {"B": fit.bound, "B_Pin": fit.pinsker, "R_S train": fit.R_S,
@@ -58,8 +58,8 @@ def line_panel(ax, run, method, times):
     """Draws a panel of Figs. 1 and 6: data, full GP (red lines), sparse GP (blue), tolerance.
 
     method: of the sparse GP; times: eps in units of the full GP's sigma_n. Crosses are the inducing
-    inputs before (top) and after training. Returns the panel's row, a dict of numbers, and the
-    sparse GP's mean on a grid over the range of the data.
+    inputs before (top) and after training (bottom). Returns the panel's row, a dict, and the sparse
+    GP's mean on a grid over the range of the data.
     """
     x, y, gp = run.once(line_data)
     fits, Z0 = run.once(best_start, method, times)

@@ -125,8 +125,8 @@ def grid_predict(p, sums, X_new, kernel=se_kernel):
 def grid_stream(X, y, p, schedule, kernel=se_kernel):
     """Yields WISKI's Snapshots, one per batch; p holds the initial parameters.
 
-    The grid has as many points as p["Z"], and reaches a step beyond it at both ends. ValueError
-    unless X is (N, 1) and Z has at least 4 points.
+    The grid has as many points as p["Z"], and reaches one step of the grid beyond their range at
+    both ends. ValueError unless X is (N, 1) and Z has at least 4 points.
     """
     Z = p["Z"]
     g = len(Z)
@@ -191,7 +191,8 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     """Yields a Snapshot after the first n0 data points and after each batch.
 
         method   a key of METHODS
-        Z        (M, d): WISKI uses range and number of these points; exact and window ignore them
+        Z        (M, d): the first inducing inputs of OVC; WISKI uses only their range and number,
+                 exact and window nothing of them
         window   how many data points the method "window" keeps
     Other arguments as in online.stream. ValueError for bad input.
     """

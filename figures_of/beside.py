@@ -2,9 +2,9 @@
 
 R, J and L are the papers, and the keys of MODULES. Each page is made from docs/reading-R.md (J, L),
 in Markdown. There a heading, or a paragraph that begins with bold words, begins a row. Beside a row
-are the functions that it quotes and those tagged (# R (n)) with an equation that it prints:
-whole, but without docstrings. Formulas are set by matplotlib's mathtext as SVG; a page holds the
-outline of each glyph once. The pages need no network and no script.
+are the functions that its code blocks quote and those tagged (# R (n)) with an equation that it
+prints: whole, but without docstrings. Formulas are set by matplotlib's mathtext as SVG; a page
+holds the outline of each glyph once. The pages need no network and no script.
 """
 import ast
 import functools
@@ -166,7 +166,7 @@ def svg(tex):
 def pieces(tex):
     """Cuts a TeX formula where a line may end: returns a list of texts.
 
-    A line may end before a relation or a sign outside all brackets.
+    A line may end before a relation, such as =, or a plus or minus, outside all brackets.
     """
     found, depth, last = [""], 0, ""
     for token in re.findall(r"\\[a-zA-Z]+|\\?.", tex.replace("\n", " ")):
@@ -250,10 +250,10 @@ def chosen(row, own, quoted):
 
         row      its Markdown
         own      the paper's functions, from `functions`
-        quoted   names that any row quotes, or that an earlier row has shown
-    First come the functions tagged with an equation of the row. Of these, names in `quoted` that
-    this row does not quote are left out, unless an equation would then have no function. Then come
-    the functions that the row quotes.
+        quoted   set of the names that any row of the page quotes or an earlier row has shown
+    First come the functions tagged with an equation of the row. One that is in `quoted`, but not
+    quoted by this row, is left out, unless the equation would then have none. Then come the
+    functions that the row quotes.
     """
     here = [name for name, _ in re.findall(BLOCK, row) if name]
     names = []

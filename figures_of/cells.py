@@ -63,7 +63,7 @@ def commit():
 
 
 def finish(new_run, cell):
-    """Trains one cell. Returns its entry for the file; None, after a message, if training fails.
+    """Runs one cell. Returns its entry for the file; None, after a message, if its training fails.
 
         new_run   a function without arguments that returns a figures.Run
         cell      (name, experiment, arguments)
@@ -86,10 +86,10 @@ def finish(new_run, cell):
 
 
 def fill(path, cells, new_run):
-    """Trains cells, two at a time, and appends each to the file at path when it is finished.
+    """Runs cells, two at a time, and appends each to the file at path when it is finished.
 
         path      a pathlib.Path
-        cells     list of (name, experiment, arguments); they are trained in order of their splits
+        cells     list of (name, experiment, arguments), started in order of name["split"]
         new_run   a function without arguments that returns a figures.Run
     """
     cells = sorted(cells, key=lambda cell: cell[0]["split"])
@@ -103,9 +103,9 @@ def fill(path, cells, new_run):
 
 
 def missing_in_words(cells):
-    """Returns a sentence with the number of cells not yet trained: of all, and of each kind.
+    """Returns a sentence with the number of cells not yet run: of all, and of each kind.
 
-    cells: those not trained, a list of (name, experiment, arguments). Cells are of one kind if the
+    cells: those not yet run, a list of (name, experiment, arguments). Cells are of one kind if the
     texts among their arguments are equal, such as "kin40k" and "SVGP".
     """
     counts = collections.Counter(

@@ -69,8 +69,8 @@ def sample_ard(rng, N, n_test):
     """Returns X (N, 3), y (N,), X_test (n_test, 3), y_test (n_test,): a draw from a GP; R App. F.
 
     The inputs are uniform on [-3, 3]^3, the targets without noise. The GP is SE-ARD with ln l_i ~
-    U(-1, 1), sigma_s^2 = 1. Test values are drawn independently given y; a test risk, a mean over
-    points, needs no more.
+    U(-1, 1), sigma_s^2 = 1. Each test value is drawn on its own, given y: a test risk, a mean
+    over points, needs no joint draw.
     """
     ln_theta = np.append(2 * rng.uniform(-1, 1, 3), 0.0)
     X = rng.uniform(-3, 3, (N, 3))
@@ -101,9 +101,9 @@ def taxi_like(rng, N, city):
     """X (N, 9) and durations y (N,) [min] of trips in a made-up city, a key of CITIES.
 
     Trips are slow in the centre and in rush hours; the noise is lognormal, and its spread grows in
-    rush hours. Columns of X: start (2) and way (2), each east and north [km]; distance along
-    streets [km]; distance of the way's midpoint from the centre, in units of the city's extent;
-    rush (0 to 1); time of day (cosine and sine).
+    rush hours. Columns of X: start (2) and way from there (2), each east and north [km]; distance
+    along streets [km]; distance of the way's midpoint from the centre, in units of the city's
+    extent; rush (0 to 1); time of day (cosine and sine).
     """
     extent, rush, jam = CITIES[city]
     start, way = rng.standard_normal((2, N, 2)) * extent / 2

@@ -32,13 +32,13 @@ def start_weights(rng, sizes):
 def network(p, X, drop=0.0, rng=None):
     """Returns a network's outputs A (N, out), and back; p: its weights W0, b0, W1, ...
 
-        A_i = H_i W_i + b_i,   H_0 = X,   H_i = gate_i A_i-1,   gate_i = 1[A_i-1 > 0]
+        A_i = H_i W_i + b_i,   H_0 = X,   H_i = gate_i A_{i-1},   gate_i = 1[A_{i-1} > 0]
 
     drop > 0 is dropout: with that probability, by rng, the gate of a hidden unit becomes 0;
     otherwise it is divided by 1 - drop.
 
     back(d_A), the VJP, returns a dict of the gradients w.r.t. the weights and "X" (N, d):
-        d_W_i = H_i^T d_A_i,   d_b_i = sum d_A_i,   d_A_i-1 = gate_i d_A_i W_i^T
+        d_W_i = H_i^T d_A_i,   d_b_i = sum d_A_i,   d_A_{i-1} = gate_i d_A_i W_i^T
     """
     layers = []
     A = X
@@ -63,8 +63,8 @@ def network(p, X, drop=0.0, rng=None):
 def deep_objective(p, X, y, N, method, beta_reg):
     """Returns the objective of a GP on a network's outputs, and the dict of its gradients.
 
-    p holds the parameters of the GP and the weights of the network (see `network`). Other arguments
-    as in J.objective. The GP's gradient w.r.t. its inputs goes into the network's back.
+    p holds the parameters of the GP and of `network`; X, y are a batch of the N rows; method and
+    beta_reg as in J.objective. The GP's gradient w.r.t. its inputs goes into the network's back.
     """
     H, network_back = network(p, X)
     value, back = J.objective(p, H, y, N, method, beta_reg)
@@ -118,8 +118,8 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
 def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
     """Trains a network with MC dropout. Returns tau and a function X_new -> mean, variance of y.
 
-    Training minimises squared errors. Mean and variance are over 50 random passes; the noise
-    variance tau is added, the one of TAUS with the lowest NLL on the rows X_val (n, d), y_val (n,).
+    Training minimises squared errors. Mean and variance are over 50 random passes; the variance
+    includes tau, the noise variance in TAUS of lowest NLL on the rows X_val (n, d), y_val (n,).
     drop: the probability that a hidden unit is left out; plan, say as in `deep_gp`, without "M".
     """
     def at_rows(p, rows):

@@ -19,8 +19,8 @@ PUBLISHED = pathlib.Path(__file__).resolve().parent.parent / "docs" / "published
 def published(table, *keys):
     """The numbers that a table of the papers prints: {key: {quantity: "value +- error"}}.
 
-    table: its name, such as "R_table1". keys: the names of the columns of docs/published.csv that
-    tell its rows apart, such as "setting" and "method"; a key is the tuple of their values.
+    table: its name, such as "R_table1"; keys: columns of docs/published.csv that identify a row of
+    it, such as "setting" and "method". In the result a key is the tuple of a row's values there.
     """
     found = {}
     with PUBLISHED.open(newline="") as lines:
@@ -32,10 +32,7 @@ def published(table, *keys):
 
 
 def printed(table, *keys):
-    """The numbers that a table of the papers prints, a list of rows.
-
-    Arguments as in `published`.
-    """
+    """Returns what `published` does as a list of rows; columns are `keys` and the quantities."""
     return [dict(zip(keys, key)) | numbers for key, numbers in published(table, *keys).items()]
 
 
@@ -54,7 +51,7 @@ def beside(rows, paper, *keys):
     """Returns our rows, each followed by the paper's row with the same keys, if there is one.
 
         rows    ours, a list of dicts
-        paper   what `published` returns for keys of the same meaning, in the same order
+        paper   what `published` returns for columns that mean the same as `keys`, in their order
         keys    names of columns of our rows
     Column "" says "ours" or "the paper". Generated data NAME_like count as the paper's NAME.
     """
@@ -74,12 +71,12 @@ def beside(rows, paper, *keys):
 def agreement(table, within=0.5):
     """Compares our numbers with the paper's in a table that `beside` made.
 
-    Numbers agree if they differ by at most `within` published standard errors plus half a unit of
-    the last digit. The published errors are for ten splits; where ours is of a single split, they
-    are multiplied by sqrt(10).
+    Numbers agree if they differ by at most `within` published standard errors plus 0.0005, half a
+    unit of the last digit. The published errors are for ten splits; where our number is of a single
+    split, they are multiplied by sqrt(10).
 
     Returns how many numbers agree; how many there are; the median difference in published standard
-    errors; the names of the rows with a number that does not agree.
+    errors; the keys, as text, of the rows with a number that does not agree.
     """
     off, others = [], {}
     agree = 0
@@ -99,7 +96,7 @@ def agreement(table, within=0.5):
 
 
 def in_words(agree, total, median, others):
-    """Returns a sentence that states the four results of `agreement`, which are its arguments."""
+    """Returns a sentence that states the four results of agreement(table), given as arguments."""
     return (f"{agree} of {total} numbers agree with the published ones within half of their "
             "standard errors and half the last digit; the median difference is "
             f"{median:.2f} of the published standard error."

@@ -86,8 +86,8 @@ def experiment(caption, needs=None, **settings):
         settings   each is one value, or a tuple (quick, default, full, default with --data, full
                    with --data), where the last one or two may be left out: the values without
                    --data then hold
-        needs      if given, f's calls are cells: each value is kept in a file (cells.py), and so
-                   must fit in JSON. A text: memory and time of a call at full size
+        needs      None, or a text, the memory and time of a call at full size. Calls of f then are
+                   cells: what each returns is kept in a file (cells.py), so it must fit in JSON
     """
     def declare(f):
         f.__doc__ = f.caption = caption
@@ -105,11 +105,11 @@ def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the 
         caption, settings   see experiment
         files               the data files it reads with --data
         at_full             those that it also reads with --full
-        drawn               False if it uses no data: the line of settings then names none
+        drawn               False if it uses no data, so that the line of settings names no data
         name                the figure's; default: the function's
         head                the start of the title, unless the name (R_fig1, J_table2) tells which
                             paper has it
-        of_data             what the caption adds with --data
+        of_data             what is appended to the caption with --data
     """
     def register(f):
         f.__name__ = name or f.__name__
@@ -221,8 +221,8 @@ def where(rows, **equal):
 def below(picture, ax, columns, *handles):
     """Puts a legend below a picture: the entries of ax, if not None, then the handles given.
 
-    columns: of the legend; handles: matplotlib artists with labels. Panels that share an axis keep
-    its labels at the outer edges only.
+    columns: how many the legend has; handles: matplotlib artists with labels. Panels that share
+    their y axis keep axis labels at the outer edges only.
     """
     if ax:
         handles = [*ax.get_legend_handles_labels()[0], *handles]
@@ -274,7 +274,7 @@ def draw_gp(ax, grid, mean, var, colour, label, filled=True):
 def draw_inducing(ax, Z, label, marker="|", height=0.04, **style):
     """Draws a mark for each inducing input in Z, (M,) or (M, 1).
 
-    height: from 0, the panel's bottom, to 1; label: for the legend; marker, style: of matplotlib.
+    height: where, 0 (the panel's bottom) to 1; label: for the legend; marker, style: of matplotlib.
     """
     style = dict(color=BLACK, ms=7, label=label, transform=ax.get_xaxis_transform()) | style
     ax.plot(Z, np.full(len(Z), height), marker, **style)
@@ -314,9 +314,9 @@ def standard(table):
 
 
 def train_test(n, i, share=0.2):
-    """Returns the numbers of the training and of the test rows in split i of R's authors' code.
+    """Returns the indices of the training and of the test rows in split i of R's authors' code.
 
-    n: the number of rows; share: the part of them that tests.
+    n: the number of rows; share: the fraction of them that is for the test.
     """
     order = np.random.RandomState(i).permutation(n)
     k = math.ceil(share * n)
@@ -337,9 +337,9 @@ def line(run, file, generate):
 def data_set(run, name, generate, *key):
     """Returns X (N, d), y (N,) of a data set; real ones are standardised over all rows.
 
-        name       the data file's, or its beginning; of sarcos the first torque is the target
+        name       of the data file, or its beginning; of sarcos the first torque is the target
         generate   a function of a random generator that returns X, y if the data are not real
-        key        names of any kind that seed this generator, with run's seed
+        key        any values; with run.seed they seed the random generator
     """
     if not run.real:
         return generate(run.seeded(*key))
@@ -353,10 +353,10 @@ def data_set(run, name, generate, *key):
 def train(run, label, X, y, method, *args, **options):
     """Trains a GP of R (pacgp_ref.py) and returns its Fit; prints progress.
 
-        label     how progress begins
+        label     the text that a line of progress begins with
         X, y      (N, d), (N,)
         method    and other arguments as in pacgp_ref.fit
-    With an option `share` that share of the rows trains the prior, by prior_from_part of
+    If `share` is given, this share of the rows trains the prior, by prior_from_part of
     beyond/certificates.py. Otherwise pacgp_ref.fit trains, or above R.SMALL rows multistart_fit of
     beyond/search.py. UserWarnings are not shown.
     """

@@ -205,13 +205,12 @@ def certificates(run, Ns, tables, longest):
 def scales_of(raw):
     """Returns parameters p from raw ones, and the derivatives of p w.r.t. the raw ones.
 
-    The softplus of a raw parameter is a lengthscale or a variance, as in GPyTorch.
+    raw: a dict like predictive.Fit's params, but under ln_theta and ln_noise it holds raw values.
+    As in GPyTorch, the softplus of such a value is a lengthscale (not its square), the signal
+    variance, or the noise variance minus 1e-4.
 
-    raw: a dict like predictive.Fit's params. Its ln_theta and ln_noise hold the raw values; the
-    variance of the noise is softplus(raw) + 1e-4.
-
-    Returns p, in which ln_theta and ln_noise are logarithms as elsewhere, and a dict of the
-    derivatives of these two, elementwise.
+    Returns p, in which these two are logarithms as elsewhere, and a dict of their derivatives,
+    elementwise.
     """
     slopes, logs = {}, {}
     for name, least in (("ln_theta", 0.0), ("ln_noise", 1e-4)):

@@ -43,7 +43,7 @@ class CertifiedGP(Model):
     An earlier step of a Pipeline that is fitted with the targets (SelectKBest, TargetEncoder), or a
     fitted transformer of the targets, voids the certificate: it has seen the rows that certify,
     from which the bound is computed. Fit such a step on some of the rows, and mark these rows in
-    `train`.
+    the argument `train` of fit.
 
     Attributes: those of Model; fit_, a Certified; scale_, a Scale; bound_.
     """
@@ -184,9 +184,9 @@ class CertifiedGP(Model):
 
 
 def first_part(X, y, groups, asked, train):
-    """Returns the indices of the rows that set the scale and, except for "paper", train.
+    """Returns the indices of the rows that set the scale and train; the other rows certify.
 
-    The other rows certify. If asked.certificate is "paper", they train as well.
+    If asked.certificate is "paper", these rows only set the scale, and the others also train.
         X, y     (N, d), (N,): all rows
         groups   (N,): labels, or None
         asked    its certificate and seed are used
@@ -272,8 +272,8 @@ def interval_facts(fit, facts, seen):
 def half_width(var, facts):
     """Returns the half-widths (n,) of intervals, in the target's unit.
 
-    var (n,): variance of f, in scaled units; facts: a dict with unit, noise, factor (see
-    interval_facts), by_sd and least (see interval_unit).
+    var (n,): variance of f, in scaled units; facts: a dict with unit (a Scale's), noise,
+    factor (see interval_facts), by_sd and least (see interval_unit).
     """
     unit = np.ones(len(var))
     if facts["by_sd"]:
@@ -337,7 +337,7 @@ def interval_text(name, facts):
 
 
 def claim_text(name, facts):
-    """Returns a clause on what a miss is, and its bound; with several eps it points to claim_lines.
+    """Returns a clause that bounds the probability of a miss; for several eps, it cites the table.
 
     name: of the target; facts: as attributes.
     """

@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
 def number(text):
     """Returns a text given to --eps as a float, or unchanged if it is no number.
 
-    The last such text may be the table's path.
+    The last one may be the table's path, which argparse took for one more eps.
     """
     try:
         return float(text)
@@ -124,7 +124,7 @@ def check_options(args):
     """Raises ValueError for an option that is empty, as from an unset variable, or has no effect.
 
     Changes args: a table's path that was parsed as the last eps becomes args.table; with
-    --predict, whose default is standard output, an args.out of "-" becomes None.
+    --predict, an args.out of "-" becomes None, as both mean standard output.
     """
     several = getattr(args, "eps", None)
     if args.table is None and isinstance(several, list) and isinstance(several[-1], str):
@@ -180,7 +180,7 @@ def identity(path):
 def new_figure(path):
     """Returns a function (model, data) that draws a model to the file at path.
 
-    data: arguments of model.draw after the axes. ValueError if path ends in no format of pictures.
+    data: arguments of model.draw after the axes. ValueError if path's suffix is no picture format.
     """
     os.environ["MPLBACKEND"] = "agg"
     from matplotlib import rcParams
@@ -272,8 +272,8 @@ def demo():
 def lines_for(args, path):
     """Returns the lines of a file, or of the demo if path is None, and the name of their source.
 
-    Lines listed in args.apart, by a remedy, become comments. Lines of standard input, path "-", are
-    kept in args, to be read again, unless they are a stream.
+    Lines that args.apart lists, as in Refused, become comments. Lines of standard input, path "-",
+    are kept in args, to be read again, unless they are a stream.
     """
     if path is None:
         return demo(), "the demo"
@@ -334,7 +334,7 @@ def learn_table(model, args):
 
 
 def follow_rows(model, args):
-    """Lets a StreamGP learn rows as they come; for each, writes its line of --out, then saves.
+    """Lets a StreamGP learn rows as they come; writes lines of --out, and saves after each row.
 
     The model may be one saved before: rows of a file that it has seen are skipped, those of
     standard input are all new.
@@ -374,8 +374,8 @@ def follow_rows(model, args):
 def opened_lines(path, learnt):
     """Opens --out of a stream to append, after removing lines of rows that were not yet learnt.
 
-    path: of --out, "-" for standard output; for None the context manager returned gives None.
-    learnt: number of the last row that the model has learnt; lines of later rows are removed.
+    Returns a context manager of the file at path; of standard output for "-"; of None for None.
+    path: of --out. learnt: number of the last row that the model has learnt.
     """
     if path is None:
         return contextlib.nullcontext()
@@ -416,9 +416,9 @@ def changed(args, remedy):
 def remedied(model, args, first, deep=4):
     """Returns a copy of args with the first remedy that lets the tables be read, or None.
 
-    first: a list of remedies, as in Refused. If reading with one of them raises another Refused, it
-    is kept, and those in the first list of the new Refused are tried beside it, and so on, at most
-    `deep` times; but none beside the verb follow.
+    first: a list of remedies, as in Refused. If reading with one of them raises a new Refused, that
+    remedy stays applied, and those in the new one's first list are tried in addition; and so on, at
+    most `deep` times. After the remedy that sets the verb, none is added.
     """
     for remedy in first:
         new = changed(args, remedy)
@@ -440,7 +440,7 @@ def advice(model, args, refused):
 
     It has, for each list in refused.remedies, the first remedy with which a trial reading succeeds.
     refused: the Refused that reading the table raised. The text is empty for a stream on standard
-    input, and where none does.
+    input, or if no remedy succeeds.
     """
     piped = args.verb == "follow" and args.table == "-"
     found = [remedied(model, args, first) for first in refused.remedies * (not piped)]
@@ -451,8 +451,8 @@ def advice(model, args, refused):
 def options_text(old, new):
     """Returns in words what a user has to do for a remedy.
 
-    That is options to type, or the verb follow; lines of the table to begin with #; the code by
-    which pandas makes numbers of a column. old, new: args without and with the remedy.
+    These are options to type, or the verb follow; lines to which # must be prepended; code in
+    pandas that makes numbers of a column. old, new: args without and with the remedy.
     """
     typed = ["of a series follow"] * (new.verb != old.verb)
     for name in ("skip", "decimal", "na", "target", "categories", "drop"):

@@ -2,8 +2,8 @@
 
 A "room" is a file that is copied from, by its name in ROOMS, such as "online" or "beyond/search".
 A copy leaves out GUARDS, which convert arguments: it takes float64 arrays. It compares kernels by
-name, so that it also knows the modules' own kernels, in what they return. A copy from R and J
-alone, which are pacgp_ref and predictive, has no check_shapes, and one algorithm for distances.
+name, so that it recognises a module's own kernel in records which that module returned. A copy from
+R and J alone, pacgp_ref and predictive, has no check_shapes, and one algorithm for distances.
 """
 import ast
 import dis
