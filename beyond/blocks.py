@@ -3,7 +3,7 @@
 V = K_NM L^-T has a row for each data point. Here only blocks of its rows exist, and `total`
 computes a sum over all rows by adding f(block) over blocks. `over` applies f: it is map, or the map
 of a pool of threads or processes, or of an engine such as Dask. Other processes get f by pickling,
-so f is a function of a module or a partial of one. `blocks(over)` returns a Sparse, for fit(...,
+so f is a top-level function or a partial of one. `blocks(over)` returns a Sparse, for fit(...,
 sparse=...). Its results equal those of PLAIN, the default there, up to rounding, and are the same
 to the last bit for every `over`. Not in the papers. Equation numbers are R's, see pacgp_ref.py.
 
@@ -97,7 +97,7 @@ class Rows:
         return Rows, (self.at, mapped_again(self.X), mapped_again(self.y), self.inducing)
 
     def once(self, f, *args):
-        """Returns f(*args), cached if `keep`; each call with one f must have the same arguments."""
+        """Returns f(*args), cached under f alone if `keep`: args must be the same at each call."""
         value = self.memory[f] if f in self.memory else f(*args)
         if self.keep:
             self.memory[f] = value
@@ -108,7 +108,7 @@ class Rows:
         return self.once(block_features, self.X, *self.inducing)
 
     def V_times(self, W):
-        """Returns V W (n, M) for W (M, M), which must be the same at each call."""
+        """Returns V W (n, M) for W (M, M), by `once`: W must be the same at each call."""
         (_, V, _), _ = self.features()
         return self.once(np.matmul, V, W)
 
@@ -155,8 +155,8 @@ def total(over, f, blocks, *columns):
         columns   (N,) each, over all rows
 
     `over` gets about 4 sqrt(b) groups of the b blocks, so few sums travel between processes; they
-    are always added in the same order. Groups and items are lists: Dask would call a tuple that
-    begins with a function. ValueError if `over` loses a group or returns one twice.
+    are always added in the same order. Groups and items are lists: to Dask a tuple that begins
+    with a function is a call. ValueError if `over` loses a group or returns one twice.
     """
     items = [[rows, *(column[rows.at] for column in columns)] for rows in blocks]
     step = math.ceil(math.sqrt(len(items)) / 4)
@@ -186,7 +186,7 @@ def block_features(X, Z, ln_theta, Linv, kernel):
 
 @in_doubles
 def at_rows(rows, m, W):
-    """Returns V_i m and V_i W V_i for the rows i of a block: two lists of one array (n,).
+    """Returns V_i m and V_i W V_i for the rows i of a block: two lists, each of one array (n,).
 
     rows: a Rows; m (M,); W (M, M). `total` joins the lists of all blocks.
     """
@@ -268,16 +268,15 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
     """VJP of block_sums and, if d_marginals are given, of the marginals of the block.
 
     Returns four values:
-        d_ln_theta, d_Z   (T,), (M, d): through K = k(X, Z) alone
+        d_ln_theta, d_Z   (T,), (M, d): through K = k(X, Z), at fixed L^-1 and k(x, x)
         gram              (M, M), the part of d_V^T V through ktilde alone:
                           -2 alpha sum_i d_D_i V_i V_i^T, or 0.0 if alpha = 0
         sums              (2,): the sums of d_D_i and of d_D_i ktilde_i over the block
 
-    The derivatives w.r.t. D_i and V_i are
-        D_i = alpha ktilde_i + sigma_n^2, ktilde_i = k - V_i V_i:
-            d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
-        A = sum V_i V_i^T/D_i, b = sum V_i y_i/D_i:
-            d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
+    Since D_i = alpha ktilde_i + sigma_n^2, ktilde_i = k - V_i V_i, A = sum V_i V_i^T/D_i and
+    b = sum V_i y_i/D_i, the derivatives w.r.t. D_i and V_i are
+        d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
+        d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
 
         rows            a Rows with y
         d_marginals     d_mean, d_var (n,), or nothing: gaussian_d_V, at m and W, is added to d_V
@@ -332,8 +331,7 @@ def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=ma
     back(d_A, d_b, h, d_k, gram, *d_marginals), the VJP, returns a dict of derivatives w.r.t.
     ln_theta, ln_noise, Z and alpha:
         d_A, d_b         (M, M) symmetric, (M,)
-        h, d_marginals   as in block_sums_back, but d_marginals (N,): derivatives that do not pass
-                         through A and b
+        h, d_marginals   as in block_sums_back, the latter (N,); both at fixed A and b
         d_k              w.r.t. k(x, x), except through ktilde
         gram             (M, M): the part of d_V^T V that does not pass through A and b
     """
@@ -379,9 +377,9 @@ def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=
 
 @in_doubles
 def block_free_back(rows, d_mean, d_var, m, W):
-    """VJP of a block's marginals for a free Q: returns d_ln_theta, d_Z, through K = k(X, Z) alone.
+    """VJP of a block's marginals for a free Q: returns d_ln_theta, d_Z through K = k(X, Z).
 
-    Arguments as in gaussian_d_V.
+    L^-1 and k(x, x) are held fixed. Arguments as in gaussian_d_V.
     """
     _, K_back = rows.features()
     _, _, Linv, _ = rows.inducing
@@ -454,7 +452,7 @@ def posterior_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel
 
 @in_doubles
 def block_predict(rows, m, root):
-    """Returns mean and variance at the rows of a block: two lists of one array (n,).
+    """Returns mean and variance at the rows of a block: two lists, each of one array (n,).
 
     rows: a Rows; m, root: of a StoredPosterior. The variance is not yet raised to its floor.
     `total` joins the lists of all blocks.
@@ -479,7 +477,7 @@ def predict_in_blocks(posterior, X_new, over=map):
 def blocks(over=map):
     """Returns a Sparse, with which fit and predict work in blocks of rows; `over` as in total.
 
-    A Sparse of pacgp_ref.py is a tuple of five functions, here those named *_in_blocks.
+    A Sparse of pacgp_ref.py is five functions, here gp_in_blocks to predict_in_blocks above.
     """
     functions = (gp_in_blocks, free_in_blocks, nll_in_blocks, posterior_in_blocks,
                  predict_in_blocks)

@@ -39,24 +39,23 @@ def draw_part(X, y, share, seed=0, groups=None):
 
     The generator that draws them is seeded by the SHA-256 digest of the table and of `seed`.
         X, y      (N, d), (N,): the table; each column is digested in the order of its rows
-        share     in (0, 1): the part's share of the rows, or of the groups
+        share     in (0, 1): part one's share of the rows, or of the groups
         seed      choosing the best of several seeds voids the certificate
         groups    (N,): labels; all rows of a group are in one part
 
-    A column c enters the digest by the sum of w c/|c|, in steps of SKETCH, with fixed irregular
-    weights w (N,). All entries count, but rounding does not: an ulp in each moves this number by
-    about 1e-16, which crosses the end of a step in one column of a million. The unit of a column
-    does not matter.
+    A column c enters the digest as the sum of w c/|c|, rounded to a multiple of SKETCH, where the
+    weights w (N,) are fixed random numbers. All entries count, but rounding does not: an ulp in
+    each moves the sum by about 1e-16, which changes the multiple for one column in a million. The
+    unit of a column does not matter.
 
-    Assumption, the usual one about a hash: the rows are not a function of their own digest. Then,
-    given the set of rows (or groups), all parts of one size are equally likely, whatever the order
-    of the file and the labels; so rows drawn independently stay independent in both parts. The
-    digest may be of a coarser function of the table: then more tables share a part. But it must not
-    be of a constant, which draws the same places in every table: in files sorted by an input, where
-    places are order statistics, a held-out bound with delta = 0.1 then failed in 7 of 10 tables of
-    183 rows.
+    Assumption, the usual one about a hash: the draw is as if independent of the rows. Then, given
+    the set of rows (or groups), all parts of one size are equally likely, whatever the order of the
+    file and the labels; so rows drawn independently stay independent in both parts. That tables
+    which differ by rounding share a draw does no harm. But if all tables shared one, the same
+    places would train in each: in files sorted by an input the place is the rank of that input, and
+    a held-out bound with delta = 0.1 then failed in 7 of 10 tables of 183 rows.
 
-    ValueError unless both parts have two rows or groups.
+    ValueError unless both parts have at least two rows or groups.
     """
     X, y = check_data(X, y, copy=False)
     seed = check_count("seed", seed, 0)
@@ -78,7 +77,7 @@ def draw_part(X, y, share, seed=0, groups=None):
 def sketched(column, weights):
     """Returns the number by which a column c (N,) enters draw_part's digest, an int.
 
-    It is the sum of w c/|c| in steps of SKETCH, and 0 if c is 0. weights: w (N,).
+    It is the sum of w c/|c|, divided by SKETCH and rounded; 0 if c is 0. weights: w (N,).
     """
     column = column / max(np.max(np.abs(column)), TINY)
     norm = max(np.linalg.norm(column), 1.0)              # below 1 only if rounding made the column
@@ -88,7 +87,7 @@ def sketched(column, weights):
 def check_part(rows, N):
     """Returns `rows`, the indices of part one among all N rows, as an array.
 
-    ValueError unless they increase, lie in 0 .. N - 1 and leave two rows in each part.
+    ValueError unless they increase, lie in 0 .. N - 1 and give each part at least two rows.
     """
     rows = np.asarray(rows)
     whole = rows.ndim == 1 and rows.dtype.kind in "iu" and np.all(np.diff(rows) > 0)
@@ -118,8 +117,8 @@ def binomial_bound(misses, n, delta):
     """Upper confidence bound on the probability of a miss, given `misses` in n independent trials.
 
         the largest p with P(Bin(n, p) <= misses) >= delta, rounded up; 1 if misses >= n
-    Langford 2005. It fails with probability at most delta. P(Bin(n, p) <= k) is the sum
-    P(Bin(n, p) = k) (1 + r_k + r_k r_(k-1) + ...), with all r_j = j (1 - p)/((n - j + 1) p) > 0.
+    Langford 2005. It fails with probability at most delta. P(Bin(n, p) <= k) is computed as
+    P(Bin(n, p) = k) (1 + r_k + r_k r_(k-1) + ...), r_j = j (1 - p)/((n - j + 1) p) > 0.
     ValueError unless misses and n are whole and delta is in (0, 1].
     """
     if not (misses >= 0 and misses % 1 == 0 and n >= 1 and n % 1 == 0 and 0 < delta <= 1):
@@ -300,10 +299,10 @@ def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
 def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=None, offset=0.0):
     """Returns conformal scores |y - mean|/u, rounded up, of rows X (n, d), y (n,).
 
-    They are for covering_score: one per row or, with groups, per group, the largest of its rows.
+    They are for covering_score: one per row or, with groups, the largest of each group's rows.
         fit            a Fit or Certified that these rows had no part in; its prediction is `mean`
         by_deviation   whether u is the standard deviation of y by `fit`, noise included; else u = 1
-        least          the smallest u [y], if by_deviation
+        least          [y]: a smaller u is replaced by it, if by_deviation
         groups         (n,): labels
         over, offset   as in held_out
     """
@@ -354,15 +353,15 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
         rows          None, or the increasing indices of part one in place of a draw
         over          map, or a pool's equivalent
         n_eps         number of values of eps that the bound holds for
-        xi, settings  of trained_part, which takes all arguments of pacgp_ref.fit
+        xi, settings  further arguments of trained_part or of pacgp_ref.fit
 
     Part one trains theta, noise and Z; theta stays as trained. The prior is the GP given part one;
     the posterior is the GP given all rows, where the other rows' noise variance is multiplied by
     e^temper. The bound holds for all Q at once, so of TEMPERS the one with the least bound may be
     taken; a large temper leaves Q close to the prior.
 
-    Anything else that the prior depends on, such as the scale and all settings, may depend on part
-    one alone. ValueError for bad input.
+    Anything else that the prior depends on, such as the units of X and y and all settings, may be
+    chosen by part one, but not by the other rows. ValueError for bad input.
     """
     X, y = check_data(X, y, copy=False)
     family, _ = METHODS[check_choice("method", method, METHODS)]
@@ -402,7 +401,7 @@ class Certificate(NamedTuple):
     bound: float               # in units of the loss
     loss: float                # mean loss
     KL: float                  # [nats] per point
-    lam: float                 # the rate with the largest weight in the mixture
+    lam: float                 # the rate with the largest term in the mean over lams
     n: int
     delta: float
 
@@ -430,8 +429,8 @@ def certificate(loss_sum, KL, n, lams=LAMS, delta=0.05, K=1.0):
         KL(Q_i||P_i)), for each lam.
     (e) -ln(1 - c r) is convex in r: by Jensen's inequality r_j(h) may be replaced by its mean p
         over h ~ Q_i and all n points.
-    (f) The average over lams then grows with p. So p, the mean risk over K, is at most the largest
-        value at which that average is at most 1/delta.
+    (f) The average over lams then grows with p. So p, the mean risk divided by K, is at most the
+        largest value at which that average is at most 1/delta.
     """
     loss_sum, KL, n, lams, delta, K = bound_terms(loss_sum, KL, n, lams, delta, K)
     lams = np.atleast_1d(lams)

@@ -4,9 +4,9 @@ To add a kernel, write one function, with k(x, x) = exp(ln_theta[-1]) for every 
 `start` (see start_of of pacgp_ref.py), and one row of KERNELS: fits, streams, programs and saved
 models then take it.
 
-The rounding error of an entry of k(X1, X2, ln_theta, by_differences=True) is given in ulp of
-k(x, x): in units of u k(x, x), u = 2^-53. Each function *_ulps derives a bound on it, to first
-order in u, from relative errors of 1 u for + - * / and square roots and 2 u for exp, cos and sin.
+The rounding error of an entry of k, from differences x1 - x2 (by_differences=True), is given in
+ulp of k(x, x): in units of u k(x, x), u = 2^-53. Each function *_ulps derives a bound on it, to
+first order in u, from relative errors of 1 u for + - * / and square roots, 2 u for exp, cos, sin.
 The argument of exp is rounded too, which gives the term |ln sigma_s^2|.
 """
 from typing import Callable, NamedTuple
@@ -45,8 +45,8 @@ def matern_ulps(X1, X2, ln_theta):
     """Bound on the rounding error of Matern kernels K = sigma_s^2 p(v) exp(-v), v = a r, in ulp:
 
         d + 10 + |ln sigma_s^2|
-    p is a polynomial, a = 3^(1/2) or 5^(1/2). As in se_ulps, r^2/2 errs by d + 8 ulp; so v^2 errs
-    by d + 9, and v by (d + 9)/2 and the rounding of the root. The parts of the error of K, in ulp:
+    p is a polynomial, a = 3^(1/2) or 5^(1/2). As in se_ulps, r^2/2 errs by (d + 8) u, relative; so
+    v^2 errs by (d + 9) u, v by half of that and the rounding of the root. The error of K, in ulp:
 
                                                          Matern 3/2      Matern 5/2
         error of v^2: max |v K'(v)|/sigma_s^2 =          0.541           0.604     times (d + 9)/2
@@ -66,10 +66,10 @@ def periodic_ulps(X1, X2, ln_theta):
 
         2 d + 8 + |ln sigma_s^2| + 0.61 |h/l|,   h_k = 6 (|a1_k| + |a2_k|) + 6
     where |h/l| is the norm of all h_k/l_k. The kernel is SE in the 2 d inputs U = (cos a, sin a),
-    a = 2 pi (x - c)/p, c by `centre`. |a1_k| and |a2_k| are the largest angles of X1 and X2. An
-    angle errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle moves by that
-    and, for cos and sin, by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in each dimension, r by
-    |h/l| u, and exp(-r^2/2) by exp(-1/2) <= 0.61 of that.
+    a = 2 pi (x - c)/p, c by `centre` of predictive.py. |a1_k|, |a2_k| are the largest angles of X1
+    and X2. An angle errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle
+    moves by that and, for cos and sin, by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in each
+    dimension, r by |h/l| u, and exp(-r^2/2) by exp(-1/2) <= 0.61 of that.
 
     Arguments as in se_ulps.
     """

@@ -1,8 +1,8 @@
 """Certificates that rounding cannot break: KL, risk and bounds that are never below the exact ones.
 
-In pacgp_ref.fit the bound B, R (5), is computed in doubles. `strict(fit, X, y)` returns the same
-Fit with R_S, KL and bounds rounded up; the command line prints it, and docs/trust.md#certificates
-says by how much the two differ. Not in the papers. Equation numbers are R's, and symbols those of
+In pacgp_ref.fit the bound B, R (5), is computed in doubles. `strict(fit, X, y)` rounds R_S, KL and
+bounds up; the command line prints these, and docs/trust.md#certificates says by how much they
+differ. Not in the papers. Equation numbers are R's, and symbols those of
 pacgp_ref.py: Q(f_M) = N(L m, L S L^T), S = root^T root, L L^T = K_MM, Linv = L^-1; for the full GP
 L L^T = K_y = K + sigma_n^2 I and m = L^-1 y. ln_noise is ln sigma_n^2, and `over` is map or the map
 of a pool.
@@ -10,10 +10,10 @@ of a pool.
 A certificate is about the Q that is stored, however it was found: a StoredPosterior, and sigma_n^2
 for the full GP. So only the evaluation of its KL and marginals can err. "Enclosed" numbers come
 with a bound on that error. An entry of k(x, Z) errs by at most e ulp of k(x, x); beyond/kernels.py
-gives e. A sum of n products errs by at most n ulp of the sum of their absolute values. The same
-holds for the product L L^T of a computed factor L and for L^-1 L of a computed inverse (Higham
-2002, Ch. 3, 8, 10). Each error is given its worst sign, to first order. `unit`, mostly 4 (n + e)
-ulp, covers up to four such errors in a row.
+gives e. A sum of n products errs by at most n ulp of the sum of their absolute values. L L^T of
+a computed factor L differs from the matrix factored by no more than such a sum errs; so does L^-1 L
+of a computed inverse from I (Higham 2002, Ch. 3, 8, 10). Each error is given its worst sign, to
+first order. `unit`, mostly 4 (n + e) ulp, covers up to four such errors in a row.
 """
 import math
 from functools import partial
@@ -60,11 +60,11 @@ class Enclosed(NamedTuple):
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     """Variances and KL of a full GP with targets y (N,), with bounds on their rounding errors.
 
-    Returns three tuples: (Linv, m), to be stored; (var, KL) by R (6), (8); bounds on their errors.
+    Returns (Linv, m), to be stored; (var, KL), by R (6), (8); (var_error, KL_error).
 
         mean = K a, a = L^-T m,   var = sigma^2 - sigma^4 diag(K_y^-1),   K_y = K + sigma^2 I,
         KL = (ln|K_y| - N ln sigma^2 - N + sigma^2 tr K_y^-1 + a^T K a)/2
-    The formulas also hold for `a` as computed, which rounding makes differ from K_y^-1 y.
+    This KL is that of Q with the mean K a for `a` as computed, which rounding moves from K_y^-1 y.
         K               (N, N): the kernel matrix, which may be that of any prior
         ln_noise        ln sigma^2
         K_error [y^2]   error of an entry of K
@@ -151,7 +151,7 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
 
     L1, m1 are the factor and stored mean of the first GP; L2, m2 those of the GP with K given y - V
     m1. The block -L2^-1 V L1^-1 of the stored L^-1 is rounded once more, which moves the mean of Q
-    at X by some delta and KL by a^T delta, where a = L2^-T m2 is the gradient of KL in that mean:
+    at X by some dmean and KL by a^T dmean, where a = L2^-T m2 is the gradient of KL in that mean:
     dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
     """
     n = len(X)
@@ -257,9 +257,9 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ke
 
 @in_doubles
 def enclosed_at(posterior, X, over=map):
-    """Returns mean, var, and the rounding error of each, (n,), of a StoredPosterior at X (n, d).
+    """Returns [mean, var, mean_error, var_error], (n,) each, of a StoredPosterior at X (n, d).
 
-    They are the marginals of f, without noise, in a list. over: map, or a pool's equivalent.
+    They are of f, without noise; the errors are of rounding. over: map, or a pool's equivalent.
     """
     Z, Linv, ln_theta, m, root, kernel = posterior
     blocks = in_blocks(X, None, (Z, ln_theta, Linv, kernel), keep=False)
@@ -269,7 +269,7 @@ def enclosed_at(posterior, X, over=map):
 
 @in_doubles
 def block_enclosed(rows, m, root):
-    """Returns what enclosed_marginals does, for one block: four lists of one array (n,).
+    """Returns what enclosed_marginals does, for one block: four lists, each of one array (n,).
 
     rows: the block, a Rows; m, root: of a StoredPosterior. `total` joins the lists of all blocks.
     """
@@ -353,10 +353,10 @@ def risk_from_above(y, enclosed, eps, loss, floor):
 
     Expected losses are taken at the worst mean and variance. Every expected loss here grows with
     |mean - y| and falls with eps. Over a short interval of variances it is largest at an end,
-    except the clipped square, which grows by at most 1/eps^2 times the interval. The rounding of
-    eps |y| is counted as well.
+    except for the loss "square", clipped at 1, which grows by at most 1/eps^2 times the interval's
+    length. The rounding of eps |y| is counted as well.
 
-    ValueError for any other loss, and where a variance is negative beyond rounding.
+    ValueError if `loss` is none of those, and where a variance is negative beyond rounding.
     """
     check_choice("loss", loss, (*ZERO_ONE_LOSSES, *AT_SHARE))
     var, var_error = enclosed.var, enclosed.var_error

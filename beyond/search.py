@@ -57,15 +57,15 @@ def start_for(kernel, start_theta=None, **settings):
 
 
 def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
-    """Returns the Fit of one optimisation, in blocks, without its warnings.
+    """Returns the Fit of one optimisation, in blocks; a FitWarning is not shown.
 
         x          dict of parameters to start from, `start` of fit; it may lack some
         over       map, or the map of a pool
         Z          inducing inputs (M, d) to start from, if x has none
         settings   other arguments of fit
 
-    By default theta is searched in the box WIDE, which suits rows that only train; with ard and few
-    rows per column, in that of GRID.
+    If settings have no grid, it is WIDE, whose box suits rows that only train; with ard and fewer
+    than ROWS_PER_COLUMN rows per column it is GRID.
     """
     few = ard and len(X) < ROWS_PER_COLUMN * X.shape[1]
     settings = dict(grid=GRID if few else WIDE) | settings
@@ -98,9 +98,9 @@ def end_of(found, settings):
 
 
 def objective_of(found):
-    """Returns the minimum that a Fit has reached, plus STRONG nats for a kernel rougher than SE.
+    """Returns the objective at a Fit's optimum, plus STRONG if its kernel is rougher than SE.
 
-    found: the Fit, of a bound or a likelihood.
+    A race keeps the Fit where it is least. found: the Fit, by a bound or a likelihood.
     """
     return found.optimum.f + STRONG * (found.kernel in ROUGHER)
 
@@ -119,7 +119,7 @@ def left_out(found, y):
 
 
 def criterion(found, trained, y):
-    """Number by which one lengthscale or one per input is chosen for a Fit; the lower, the better.
+    """Returns a score of a Fit, the lower the better, to choose ard and whether to clip targets.
 
     Full GP: the mean squared leave-one-out error against y (N,). Sparse GP: BIC (Schwarz 1978),
         -ln p(y) + ln(N)/2 * (number of entries of ln_theta below the largest, in absolute value)
@@ -221,12 +221,12 @@ def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel
 
     These arguments differ or are new:
         ard          False, True, or None: the better of the two
-        last_evals   most evaluations on all N rows, after training on part of them. None: the
-                     larger of LAST_EVALS and LAST_ROWS // N
+        last_evals   largest number of evaluations on all N rows, after training on part of them.
+                     None: the larger of LAST_EVALS and LAST_ROWS // N
         over         map, or the map of a pool or an engine: docs/scale.md#threads-and-machines
         seed         also draws the part of the rows that trains first
         callback     called in each optimisation; a true result ends that one
-        start        if given, there is one optimisation
+        start        as in fit; if given, there is one optimisation, on all rows
     Rows in memory-mapped files are read where they are used; the files must stay as they are.
     """
     X, y = check_data(X, y, copy=False)
@@ -271,8 +271,8 @@ def cut(y):
 def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settings):
     """Trains, in blocks, on rows that certify nothing: rows used for training alone.
 
-    Returns the Fit and the targets (N,) it was trained on. For a likelihood these are cut(y) if
-    that is better by `criterion`, else y.
+    Returns the Fit and the targets (N,) it was trained on. For the method "full-GP" these are
+    cut(y) if that is better by `criterion`, else y.
         ard      None: one lengthscale or one per input, by `criterion`
         kernel   None: SE, or a rougher one, by the likelihood
     Other arguments as in multistart_fit.

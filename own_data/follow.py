@@ -1,4 +1,4 @@
-"""A GP that learns from a stream row by row, with certificates at every row; beyond/stream.py."""
+"""A GP that learns from a stream row by row, certified at every row by beyond/stream.py."""
 import copy
 import math
 import zlib
@@ -53,9 +53,9 @@ class StreamGP(Model):
     def partial_fit(self, X, y):
         """Learns from more rows X (n, d), y (n,) in their order; returns this model.
 
-        forecasts_ lists (row, mean, sd, lower, upper, y, loss, bound) of each row evaluated, as
-        forecast before it was learnt. `row` is its number, from 1; `loss` the loss of `mean`,
-        averaged over the batch; `bound` the certificate of `mean` after the batch.
+        forecasts_ lists (row, mean, sd, lower, upper, y, loss, bound) of each row this call
+        evaluated, as forecast before it was learnt. `row` is its number from 1; `loss` the share of
+        the batch that `mean` missed by more than eps; `bound` the certificate of `mean` after it.
         """
         if not hasattr(self, "asked_"):
             self.begin(X, y)
@@ -131,7 +131,7 @@ class StreamGP(Model):
         self.count(np.column_stack([X, y]))
 
     def note(self, numbers, columns, before):
-        """Records a batch's forecasts and bound.
+        """Records a batch's forecasts and bound in forecasts_, drawn_ and, at MARKS, history_.
 
             numbers   (n,): numbers of its rows
             columns   mean, sd, lower, upper, y, (n,) each
@@ -165,7 +165,7 @@ class StreamGP(Model):
     def ridge(self, X):
         """Returns the forecast (n,) at X (n, d) of ridge regression on all rows so far.
 
-        Its constant is not penalised.
+        It penalises the squared slopes of the scaled inputs, with weight 1, but not the constant.
         """
         unit = np.append(1.0, self.learner_.input_scale[1])
         products = self.products_[:-1] / unit[:, None]
@@ -204,7 +204,7 @@ class StreamGP(Model):
         return self.interval(indicators(X, self.levels_))
 
     def interval(self, X):
-        """Returns the `limits` for X (n, d) as the GP sees it, categories as indicators."""
+        """Returns what `limits` does, for X (n, d) with categories already as indicators."""
         mean, _, var = forecast(self.learner_, X)
         sd = np.sqrt(var)
         return mean, sd, mean - self.width_ * sd, mean + self.width_ * sd
@@ -258,7 +258,7 @@ class StreamGP(Model):
         return bool(getattr(self, "learner_", None) and self.learner_.ledger.rows)
 
     def usable(self):
-        """Raises an exception unless a copy of this loaded state can go on learning."""
+        """Raises an exception unless this loaded model can go on learning; tries it on a copy."""
         StreamGP(**self.asked_).checked()
         "".join(getattr(self, "columns_", []))
         d = self.n_features_in_
@@ -273,7 +273,7 @@ class StreamGP(Model):
         super(StreamGP, trial).usable()
 
     def draw(self, ax):
-        """Draws targets, forecasts and intervals of the last rows; ax: matplotlib axes."""
+        """Draws targets, forecasts and intervals of the last DRAWN rows; ax: matplotlib axes."""
         row, mean, _, lower, upper, y, *_ = np.transpose(self.drawn_)
         ax.plot(row, y, ".", label="data")
         ax.plot(row, mean, label="forecast")

@@ -63,7 +63,7 @@ def categories():
 
 
 def kernel_names():
-    """Returns the names of the kernels in KERNELS that define a start for training."""
+    """Returns the names of the kernels in KERNELS that have an attribute `start`, for training."""
     return [name for name, row in kernels.KERNELS.items() if hasattr(row.function, "start")]
 
 
@@ -129,7 +129,7 @@ class Model:
         facts_               all results as a dict: text() and --json read it
         levels_              (index, codes) of each column of categories
 
-    In X a category is a number, its code (code_of); only the GP sees `indicators` instead.
+    `inputs` makes a number of each category, its code (code_of); the GP sees `indicators`.
     """
     levels_ = ()
     _estimator_type = "regressor"                        # for scikit-learn before 1.6
@@ -170,7 +170,7 @@ class Model:
         """Starts a fit; returns the parameters as a namespace, X (n, d) and y (n,), all checked.
 
         X, y: as given to fit. First deletes what an earlier fit has learnt, so that a failed fit
-        leaves no old answers. Keeps the number and names of the columns. ValueError as in `table`.
+        leaves no old answers. Stores number and names of X's columns. ValueError as in `table`.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
@@ -234,8 +234,8 @@ class Model:
     def predict(self, X, return_std=False):
         """Returns the mean (n,) [y] predicted at X (n, d); with return_std also the deviation.
 
-        This is a standard deviation (n,) [y], the second value of `limits`: a derived class has
-        it, and says whether it includes noise.
+        This is a standard deviation (n,) [y], the second value of `limits`, a method of each
+        derived class, which says whether noise is included.
         """
         mean, sd, *_ = self.limits(X)
         return (mean, sd) if return_std else mean
@@ -440,8 +440,8 @@ def packed(value, arrays):
 def unpacked(part, arrays):
     """Reverses `packed`: returns the value for which it wrote the dict `part`.
 
-    It is an object_hook of json.loads. arrays: the list that `packed` has filled. Any other dict is
-    returned as it is.
+    json.loads calls it as its object_hook. arrays: the list that `packed` has filled. Any other
+    dict is returned as it is.
     """
     makers = SAVED | {".array": arrays.__getitem__, ".kernel": kernel_named}
     for kind in part.keys() & makers:
@@ -488,7 +488,7 @@ def bound_text(bound):
 
 
 def exact(value):
-    """Returns a number as text, in the digits it was given with."""
+    """Returns a number as the shortest text that converts back to it, 2 for 2.0."""
     return repr(value).removesuffix(".0")
 
 
@@ -499,13 +499,13 @@ def rounded_up(value):
 
 
 def confidence_percent(delta):
-    """Returns 100 (1 - delta) as text, rounded down."""
+    """Returns 100 (1 - delta) as text, rounded down to 12 digits."""
     percent = Context(12, ROUND_DOWN).subtract(100, 100 * Decimal(repr(delta)))
     return f"{percent.normalize():f}"
 
 
 def many(n, thing="row"):
-    """Returns a count in words, such as 1 row, 2 rows.
+    """Returns a number with its noun as text, such as 1 row, 2 rows.
 
     n: the number; thing: the noun in the singular.
     """

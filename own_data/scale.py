@@ -1,4 +1,4 @@
-"""Scales a table by rows that are not in a bound; finds signs that its rows are dependent."""
+"""Scales a table by rows that enter no bound; finds signs that its rows are dependent."""
 import math
 import shlex
 import warnings
@@ -26,8 +26,8 @@ class Scale(NamedTuple):
 def scale_of(X, y, relative=False):
     """Returns the Scale of the rows X (N, d), y (N,).
 
-    relative: scale y by its root mean square, without a shift, so that a fraction of y keeps its
-    meaning. ValueError where y does not vary, or is too large or small to be squared.
+    relative: whether to scale y by its root mean square, without a shift, so that errors relative
+    to y stay the same. ValueError where y does not vary, or is too large or small to be squared.
     """
     X, y = check_data(X, y, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -60,7 +60,7 @@ def scaled(X, y, scale):
 def tenth(X, y, seed):
     """Returns the indices of a tenth of the rows X (N, d), y (N,), at least two.
 
-    draw_part draws them, with this seed.
+    draw_part of beyond/certificates.py draws them at random, with this seed.
     """
     return draw_part(X, y, max(0.1, 2 / len(y)), seed)
 
@@ -121,8 +121,8 @@ def dependence_text(facts, names, rows):
 
         facts   from `dependence`
         names   of inputs and target
-        rows    number of rows; inf if those of equal inputs are kept together: then they are no
-                sign
+        rows    number of rows; inf where rows of equal inputs are kept in one part, so that
+                these are no sign
     """
     if facts["classes"]:
         yield f"{names[-1]} has two values: of classes, a classifier predicts their probabilities."

@@ -52,7 +52,8 @@ class PredictiveGP(Model):
         equal inputs stay together. With fewer than FEW validation rows, cross-validation chooses,
         unless `methods` is given or the file is a series.
 
-        over: not used; show: called with (epochs, objective). Returns this model.
+        over: not used, but passed by the program; show: called with (epochs, objective).
+        Returns this model.
         """
         asked, X, y = self.remember(X, y)
         texts = self.category_columns()
@@ -148,7 +149,7 @@ def three_parts(X, y, series, seed):
     """Returns the indices of the rows that train, validate and test, 15:2:3; J App. C.1.
 
     X (N, d), y (N,): all rows. Rows of equal inputs are in one part. If `series`, the parts follow
-    each other in the file, otherwise draw_part draws them, with this seed. ValueError for fewer
+    each other in the file, else draw_part draws them at random, by `seed`. ValueError for fewer
     than 6 different inputs.
     """
     _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
@@ -172,7 +173,7 @@ def three_parts(X, y, series, seed):
 
 
 def begin(X, y, asked):
-    """Returns a dict of kernel, ard and start for fit, from a full GP trained on START_ROWS rows.
+    """Returns a dict of kernel, ard, start for predictive.fit, from a full GP on START_ROWS rows.
 
     X (n, d), y (n,): the training rows, scaled; asked: its kernel and seed are used. For the
     periodic kernel, which has its own start, the dict holds the kernel alone.
@@ -186,7 +187,7 @@ def begin(X, y, asked):
 
 
 def size_of(asked, N):
-    """Returns a dict of M, batch, epochs and seed for fit on N training rows.
+    """Returns a dict of M, batch, epochs and seed for predictive.fit on N training rows.
 
     asked: its inducing (M), batch, epochs and seed are used; what is None gets the default for N
     rows. M is at most N.

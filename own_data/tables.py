@@ -304,8 +304,8 @@ def is_index(cells):
 def fitted(names, row):
     """Returns the names, with an empty one added or removed if the row has one cell more or fewer.
 
-    names, row: the cells of the header and of the row below. R, the language, gives the column of
-    row names no name, and a separator may end either line. In other cases the names are unchanged.
+    names, row: cells of the header and of the row below. The empty one is first for row names of R,
+    the language, else last, where a separator ends a line. Otherwise the names are unchanged.
     """
     more = len(row) - len(names)
     if more == -1 and not names[-1]:
@@ -392,7 +392,7 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
 
 
 def remedies(source, names, bad, target, decimal, there):
-    """Returns changes of options with which a table might be read whose cells are not all numbers.
+    """Returns changes of options that might make a table readable where cells are no numbers.
 
     They have the form of Refused.remedies: a list of lists of dicts.
 
@@ -436,7 +436,7 @@ def kind_of(cells, decimal, there):
 
         kind   a key of DOES: "date", "symbol" (punctuation alone), "unit" (numbers with a unit),
                "word" (few different ones among numbers), "id" (most differ) or "text"
-        line   the line in pandas that makes numbers of dates or units, else ""
+        line   the line in pandas that makes numbers of dates or units, {0} for the column, else ""
         mark   the decimal mark with which all of the cells are numbers, else ""
     cells: these cells; there: how many cells of the column are not missing.
     """
@@ -476,7 +476,7 @@ def read_table(lines, source, choose, **reading):
     """Reads lines into a Table; counts rows with a missing cell and omits them.
 
     choose, reading: arguments of read_rows. ValueError if there is no row; Refused if missing cells
-    leave fewer than four.
+    leave fewer than four rows.
     """
     (names, known, notes, categories), *rows = read_rows(lines, source, choose, **reading)
     if not rows:
@@ -498,10 +498,10 @@ def read_table(lines, source, choose, **reading):
 
 
 def likely_codes(names, values):
-    """Yields a sentence per column of values (N, columns) where a number seems to mean missing.
+    """Yields a sentence for each column of `values` in which a number seems to mean missing.
 
-    names: of these columns. Such a number is a repeated smallest or largest value, far from all
-    others. In a column of whole numbers it must also be at most 0, or in nines alone, such as 999.
+    values: (N, columns); names: of the columns. The number is a repeated smallest or largest value,
+    far from all others; in a column of whole numbers also at most 0, or in nines alone (999).
 
     Far: by more than the range of the others; if in nines, by more than a tenth of that range and
     more than any gap between the others.
