@@ -18,7 +18,7 @@ from figures_of import networks
 from figures_of.imitations import (CITIES, boston_like, kin40k_like, snelson_like, taxi_like,
                                    uneven_noise)
 from figures_of.published import beside, printed, published
-from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, at_most, band,
+from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, band,
                                bars, below, col, curve, data_set, draw_gp, draw_inducing,
                                experiment, figure, line, look, mean_se, panels, plus_minus,
                                standard, where)
@@ -282,7 +282,7 @@ def counted(claim, pairs, column, rows, theirs):
         text = f"{holds} of {len(gap)} sets" + f", {ties} tied" * bool(ties)
         if np.isfinite(bar).any():
             so, not_so = (np.sum(side > bar) for side in (gap, -gap))
-            ways = f"that way in {so}, the other way in {not_so}" if not_so else f"in {so}"
+            ways = f"for it in {so}, against it in {not_so}" if not_so else f"in {so}"
             apart = "clear of one half" if 0.5 in names else "apart"
             text += f", with bars {apart} {ways} of {gap.size} comparisons"
         counts.append(text)
@@ -309,8 +309,8 @@ for number, score, methods, claim, pairs in (
     what, of = f"Test {score} of", "difference from SVGP"
     if score == "noise fraction":
         what, of = "Share of noise in the variance at test rows,", "mean"
-    figure(f"{what} {len(methods)} methods; bars, of several splits: s.e. of the {of}.", *J_FILES,
-           name=f"J_fig{number}", **COMPARISON)(
+    figure(f"{what} {len(methods)} methods; exact: the exact GP on exact_rows training rows; bars: "
+           f"s.e. of the {of} over splits.", *J_FILES, name=f"J_fig{number}", **COMPARISON)(
         partial(score_figure, score=score, methods=methods,
                 title=partial(counted, claim, pairs)))
 
@@ -345,7 +345,7 @@ def J_appD(run, betas, splits):
         ax.axhspan(-claim, claim, color="0.9", zorder=0, label="the paper: within this")
         ax.set_xticks(range(len(betas)), betas)
     below(picture, axes[0, 0], 4)
-    NLL, RMSE = (plus_minus((float(at_most(value, digits)), error), f".{digits}f")
+    NLL, RMSE = (plus_minus((value, error), f".{digits}f")
                  for (value, error), digits in zip(largest, (2, 1)))
     return picture, rows, [
         f"With beta_reg up to 1 the RMSE differs from that at 0 by at most {RMSE} % (paper: 5 %), "
@@ -435,8 +435,10 @@ def draw_fit(run, kernel, method, i, start, epochs):
 
 @figure("Exact GP, SVGP and PPGPR on functions drawn from their prior. Above: the draw with the "
         "median sum of the three RMSEs, from our start, the likeliest period of a grid; then one "
-        "of another kernel. Below: the share of draws that are extrapolated, from our start and "
-        "from GPyTorch's, ln 2 for all, with 68 % binomial bars (Wilson).",
+        "of another kernel. RMSE: beyond the data, of Matern everywhere; M = "
+        f"{DRAWS['periodic'][2]}, of Matern {DRAWS['Matern52'][2]}. Below: the share of draws that "
+        "are extrapolated, from our start and from GPyTorch's, ln 2 for all, with 68 % binomial "
+        "bars (Wilson).",
         draws=(1, 2, 20), good=0.2)
 def J_fig10(run, draws, good):
     picture, axes = panels(3, 3, 8.3, 7.6)

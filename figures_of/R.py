@@ -74,7 +74,7 @@ def line_panel(ax, run, method, times):
            "from full GP": J.rmse(full_mean[inside], mean[inside])}
     title = f"{method}: noise in its band"
     if "PAC" in method:
-        draw_gp(ax, grid, mean, var, BLUE, "sparse GP")
+        draw_gp(ax, grid, mean, var, BLUE, "sparse GP, without noise")
         band(ax, grid, mean - fit.eps, mean + fit.eps, GREEN, 0.2, "mean $\\pm\\varepsilon$")
         simplest = min(fits, key=lambda one: one.KL)
         row |= {"B of a draw": fit.bound, "B of the mean": R.bayes_risk_bound(fit.bound),
@@ -227,7 +227,7 @@ def sparse_sets(run):
     return ("pol", "sarcos", "kin40k") if run.real else ("kin40k_like",)
 
 
-def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE):
+def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE, trained=sparse_run):
     """Returns a row per data set, M, lengthscales and method: measures averaged over splits.
 
         splits    how many splits of a data set
@@ -236,12 +236,13 @@ def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE):
                   the paper's for the data set
         loss      the loss that trains, a key of pacgp_ref.LOSSES
         methods   those to train
+        trained   sparse_run, or an experiment with its arguments
     Trainings not yet run are left out.
     """
     rows = []
     for name in sparse_sets(run):
         for M, ard, method in itertools.product(Ms, ards or [ARD[name]], methods):
-            each = [run.once(sparse_run, name, M, method, ard, loss, i) for i in range(splits)]
+            each = [run.once(trained, name, M, method, ard, loss, i) for i in range(splits)]
             each = [found for found in each if found]
             if each:
                 about = {"data": name, "M": str(M), "method": method, "ARD": ard}
@@ -250,7 +251,8 @@ def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE):
 
 
 @figure("Bound, risks, MSE and complexity of three sparse GPs with ARD against the number of "
-        "inducing inputs; bars, of several splits: s.e.", *SPARSE_FILES, **SPARSE_STUDY,
+        "inducing inputs; bars: s.e. over splits, none for one split.", *SPARSE_FILES,
+        **SPARSE_STUDY,
         of_data=" On sarcos without ARD; the paper's sarcos marks are of the whole set.")
 def R_fig3(run, Ms, splits):
     methods = ("kl-PAC-SGP", "VFE", "FITC")
@@ -261,7 +263,7 @@ def R_fig3(run, Ms, splits):
     picture, axes = panels(len(sets), len(SHOWN), 8.3, 0.8 + 1.9 * len(sets), sharex=True)
     for name, part in zip(sets, axes):
         measure_panels(part, where(rows, data=name), where(theirs, data=name), "M", methods)
-        part[0].set(ylabel=WORDS.get(name, name), xticks=Ms[1::2])
+        part[0].set(ylabel=WORDS.get(name, name), xticks=Ms if len(Ms) < 5 else Ms[1::2])
     for ax in axes[-1]:
         ax.set_xlabel("inducing inputs $M$")
     below(picture, axes[0, 0], 4, *[RING] * run.real)
@@ -270,7 +272,7 @@ def R_fig3(run, Ms, splits):
              f"{row['evaluations']} evaluations;" for row in rows if 2 * row["evaluations"] < most]
     cut = np.sum(col(rows, "evaluations") == most)
     return picture, rows, [ratios(where(rows, M=str(Ms[-1])), Ms[-1]) + "".join(early)
-                           + f" {cut} of {len(rows)} were cut at {most}." * bool(early)]
+                           + f" {cut} of {len(rows)} were cut at {most} evaluations." * bool(cut)]
 
 
 @figure("The inverse binary KL divergence: the largest p with kl(q, p) <= eps.", drawn=False,
@@ -374,7 +376,8 @@ def R_fig7(run, cases):
         at = None if method == "FITC" else (*eps, PRINTED_EPS)[0]
         elsewhere = f", at eps = {PRINTED_EPS}:" * bool(eps)
         title = f"{method}, eps = {at:g}" if at else method
-        finding.append(f"{learned[best]:.2g} with {title}")
+        least = " (the least allowed)" * (math.log(learned[best]) < 0.01 - R.LN_BOX)
+        finding.append(f"{learned[best]:.2g}{least} with {title}")
         near = np.sum(value < value[best] + 1e-3 * abs(value[best]))
         ax.set(xscale="log", xlim=(5e-8, 20), ylabel=f"objective: {name}",
                xlabel="learned noise $\\sigma_n^2$ [unit of $y^2$]",
@@ -410,8 +413,9 @@ def grid_run(run, i, N, n_test, boxes, decimals):
     return found
 
 
-@figure("Bound, risks and complexity against the size of the grid that theta is rounded to, r "
-        "decimals in a box of +-L.", data_sets=(2, 8, 68))
+@figure("kl-PAC-GP: bound, risks and complexity, means over the same data sets at every point, "
+        "against the size of the grid that theta is rounded to, r decimals in a box of +-L.",
+        data_sets=(2, 8, 68))
 def R_fig8(run, data_sets):
     found = [run.once(grid_run, i) for i in range(data_sets)]
     rows = [{"L": box, "r": r} | average([one[box, r] for one in found]) for box, r in found[0]]
