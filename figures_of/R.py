@@ -263,7 +263,8 @@ def R_fig3(run, Ms, splits):
     picture, axes = panels(len(sets), len(SHOWN), 8.3, 0.8 + 1.9 * len(sets), sharex=True)
     for name, part in zip(sets, axes):
         measure_panels(part, where(rows, data=name), where(theirs, data=name), "M", methods)
-        part[0].set(ylabel=WORDS.get(name, name), xticks=Ms if len(Ms) < 5 else Ms[1::2])
+        part[0].set(ylabel=WORDS.get(name, name), xticks=Ms[::3])
+        part[0].set_xticks(Ms, minor=True)
     for ax in axes[-1]:
         ax.set_xlabel("inducing inputs $M$")
     below(picture, axes[0, 0], 4, *[RING] * run.real)

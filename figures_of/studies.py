@@ -328,7 +328,7 @@ def authors_run(run, data, M, method, ard, loss, split, *, N, eps, delta, max_ev
     optimum = R.minimum(objective, raw, {}, max_evals=max_evals, memory=memory, ftol=ftol,
                         callback=say)
     p, _ = scales_of(optimum.x, 1e-6)
-    fit = train(run, label, X[a], y[a], method, start=p, Z=p["Z"], max_evals=1, grid=grid,
+    fit = train(run, label, X[a], y[a], method, M, start=p, max_evals=1, grid=grid,
                 ard=ard == "ARD", **model)
     return measure(fit._replace(optimum=optimum), X[b], y[b])
 

@@ -591,6 +591,45 @@ def moved_run(run, give):
 
 
 @law
+def authors_run(run, give):
+    """All starts at 1; L-BFGS finds the optimum over Z, l, sigma_s^2 and sigma_n^2 of the objective
+    on the training rows; this is scored on the others, and counts evaluations.
+    """
+    asked = []
+
+    def bowl(p, X, y, method, **settings):
+        asked.append((p, rows(X, y), method, settings))
+        off = {name: value - k for k, (name, value) in enumerate(p.items(), 1)}
+        return sum(np.sum(d**2) for d in off.values()) / 2, off
+    give(R, "training_objective", bowl)
+    give(studies, "authors_start", lambda X, M: np.full((M, 1), 0.5))
+    found = run.once(studies.authors_run, "pol", 5, "VFE", "ARD", "exp", 1)
+    fit, (p, seen, method, settings) = found["fit"], asked[0]
+    a, b = (part.tolist() for part in shared.train_test(40, 1))
+    assert (fit.rows, seen, found["scored"], fit.method, method) == (a, a, b, "VFE", "VFE")
+    assert [fit.loss, fit.eps, fit.ard] == [settings["loss"], settings["eps"], True]
+    assert settings["penalty"] == R.ln_grid_size(2, fit.grid)
+    assert_close(np.exp(R.pack(p)), [1, 1, 1 + 1e-6, *[math.exp(0.5)] * 5], 1e-14)
+    assert_close(R.pack(fit.start), [1, 1, 2, *[3] * 5], 1e-2)
+    assert fit.optimum.n_evals == len(asked)
+
+
+@law
+def authors_start(run, give):
+    """kmeans2, by loops: means of the nearest rows; a centre without any stays where it is drawn."""
+    X = default_rng(3).exponential(1.0, (60, 2))
+    rng = np.random.RandomState(int(X[0, 0]))
+    Z = np.array([X.mean(0) + np.linalg.cholesky(np.cov(X.T)) @ rng.randn(2) for _ in range(12)])
+    drawn = Z.tolist()
+    for _ in range(10):
+        nearest = [min(range(12), key=lambda k: sum((x - Z[k])**2)) for x in X]
+        Z = np.array([np.mean([x for x, n in zip(X, nearest) if n == k] or [Z[k]], 0)
+                      for k in range(12)])
+    assert_close(studies.authors_start(X, 12), Z, 1e-13)
+    assert 0 < sum(z in drawn for z in Z.tolist()) < 12
+
+
+@law
 def certified_wave(run, give):
     """One half trains, the other certifies, with all of delta; of new rows a quarter is missed."""
     give(beyond.certificates, "held_out", held)
@@ -610,7 +649,8 @@ def test_RJL_house_experiments(name, give):
                             *table(rng, N), *table(rng, n)))),
             (of_J, dict(data_set=lambda *_: numbered()(), taxi_like=table)),
             (of_L, dict(snapshots=still)), (R, dict(predict=mean_misses)),
-            (studies, dict(train=trained, ripples=table, wave=table))):
+            (studies, dict(train=trained, measure=measured, ripples=table, wave=table,
+                           data_set=lambda *_: numbered()()))):
         for place, function in functions.items():
             give(room, place, function)
     run = F.Run("quick")
