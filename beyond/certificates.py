@@ -75,9 +75,10 @@ def draw_part(X, y, share, seed=0, groups=None):
 
 
 def sketched(column, weights):
-    """Returns the number by which a column c (N,) enters draw_part's digest, an int.
+    """Returns an int that stands for a column c (N,) in the digest that seeds draw_part.
 
-    It is the sum of w c/|c|, divided by SKETCH and rounded; 0 if c is 0. weights: w (N,).
+    It is the sum of w c/|c|, divided by SKETCH and rounded; 0 if c is 0. weights: w (N,), fixed
+    random numbers. Unlike a digest of its bytes, it survives rounding and a change of unit.
     """
     column = column / max(np.max(np.abs(column)), TINY)
     norm = max(np.linalg.norm(column), 1.0)              # below 1 only if rounding made the column

@@ -146,13 +146,13 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
         X1, y1               (n1, d), (n1,): the rows that choose the prior
         X, y                 (n, d), (n,): the rows that certify
         ln_theta, ln_noise   (T,), ln sigma_n^2: the noise variance in the rows X1
-        temper               see the formula
+        temper               ln of the noise variance in the rows X over that in X1
         kernel               a function in KERNELS
 
     L1, m1 are the factor and stored mean of the first GP; L2, m2 those of the GP with K given y - V
-    m1. The block -L2^-1 V L1^-1 of the stored L^-1 is rounded once more, which moves the mean of Q
-    at X by some dmean and KL by a^T dmean, where a = L2^-T m2 is the gradient of KL in that mean:
-    dQ/dP is N(y | f, e^temper sigma_n^2) up to a constant.
+    m1. Q is stored as one GP given all rows, whose L^-1 has the lower left block -L2^-1 V L1^-1.
+    The rounding of this block moves the mean of Q at X by some dmean, and so KL by a^T dmean, where
+    a = L2^-T m2 = K^-1 (mean of Q - mean of P) is the gradient of KL in the mean.
     """
     n = len(X)
     n1 = len(X1)

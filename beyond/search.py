@@ -122,8 +122,8 @@ def criterion(found, trained, y):
     """Returns a score of a Fit, the lower the better, to choose ard and whether to clip targets.
 
     Full GP: the mean squared leave-one-out error against y (N,). Sparse GP: BIC (Schwarz 1978),
-        -ln p(y) + ln(N)/2 * (number of entries of ln_theta below the largest, in absolute value)
-    Those that equal the largest are taken to be at the edge of the box, and do not count.
+        -ln p(y) + ln(N)/2 * (number of free entries of ln_theta)
+    Entries whose absolute value is the largest are taken to be at the edge of the box, not free.
         found     the Fit, by the likelihood
         trained   (N,): the targets that `found` was trained on, which may be clipped
     """

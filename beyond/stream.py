@@ -623,10 +623,10 @@ def certificates(learner):
 
     All hold at once, at all times, with probability 1 - delta. The risk at a row is its expected
     loss given the rows before and, if incomplete rows are left out, given that it is complete. The
-    same numbers also bound the risks given the row's inputs in addition; that statement may fail
-    with another probability delta. Only the training certificate has a KL. It is about the Q_i in
-    the ledger: the posterior before inducing inputs are dropped, or P_i. ValueError if no row
-    counts yet.
+    same numbers also bound the risks that are given the row's inputs as well; that statement may
+    fail with another probability delta. Only the training certificate has a KL. It is about the Q_i
+    that the ledger counts, see charged_update: of each batch the posterior before inducing inputs
+    are dropped, or P_i. ValueError if no row counts yet.
     """
     check_kind("learner", learner, Learner, "begin or step")
     ledger = learner.ledger

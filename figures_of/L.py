@@ -1,8 +1,9 @@
 """The figures and tables of L = Liu et al. 2022.
 
 `run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line; `ax` is a
-matplotlib axes. Data X or x (N, 1), y (N,) are in order of arrival. A Snapshot is what the online
-GPs of online.py and baselines.py yield; the certified GP is that of beyond/stream.py.
+matplotlib axes. A row of a table is a dict: column -> entry. Data X or x (N, 1), y (N,) are in
+order of arrival. A Snapshot is what the online GPs of online.py and baselines.py yield; the
+certified GP is that of beyond/stream.py.
 """
 import math
 from functools import partial
@@ -271,13 +272,13 @@ def rate_run(run, order, method, mixture, i, pretrain, N, times):
 def rate_figure(run, N, times, runs, mixture, order):
     """Draws Figs. 4 and 5: predictions of one run, and the test MSE of all runs.
 
-        N         rows of the series
+        N         number of rows of the series
         times     numbers of rows seen; the last one is drawn
-        runs      how many runs
+        runs      how many repetitions, each with a shuffle or a series of its own
         mixture   whether the kernel is the authors' spectral mixture
         order     "time" or "shuffled"
-    The run drawn is the one in which O-SGPR's test MSE is the median. Returns the picture, the rows
-    and [title], as `figure` asks for.
+    The run drawn is the one in which O-SGPR's test MSE is the median. Returns the picture, the
+    table's rows, one per method, and [title].
     """
     t, several = times[-1], runs > 1
     naive = ("nearest row seen", "mean of all rows")

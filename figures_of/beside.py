@@ -251,9 +251,9 @@ def chosen(row, own, quoted):
         row      its Markdown
         own      the paper's functions, from `functions`
         quoted   set of the names that any row of the page quotes or an earlier row has shown
-    First come the functions tagged with an equation of the row. One that is in `quoted`, but not
-    quoted by this row, is left out, unless the equation would then have none. Then come the
-    functions that the row quotes.
+    First come the functions tagged with an equation of the row. A function that another row quotes,
+    or that an earlier one has shown, is left out, unless the equation would then have no function.
+    Then come the functions that the row quotes.
     """
     here = [name for name, _ in re.findall(BLOCK, row) if name]
     names = []

@@ -209,9 +209,9 @@ def certificates(run, Ns, tables, longest):
 def scales_of(raw, least_noise=1e-4):
     """Returns parameters p from raw ones, and the derivatives of p w.r.t. the raw ones.
 
-        raw           a dict like predictive.Fit's params, or R's, but under ln_theta and ln_noise it
-                      holds raw values. The softplus of such a value is a lengthscale (not its
-                      square), the signal variance, or the noise variance minus least_noise
+        raw           a dict like predictive.Fit's params, but under ln_theta and ln_noise it holds
+                      raw values. The softplus of such a value is a lengthscale (not its square),
+                      the signal variance, or the noise variance minus least_noise
         least_noise   its default is GPyTorch's
 
     Returns p, in which these two are logarithms as elsewhere, and a dict of their derivatives,

@@ -416,9 +416,9 @@ def changed(args, remedy):
 def remedied(model, args, first, deep=4):
     """Returns a copy of args with the first remedy that lets the tables be read, or None.
 
-    first: a list of remedies, as in Refused. If reading with one of them raises a new Refused, that
-    remedy stays applied, and those in the new one's first list are tried in addition; and so on, at
-    most `deep` times. After the remedy that sets the verb, none is added.
+    first: a list of remedies, as in Refused. If a table is refused with one of them for another
+    reason, that remedy is kept, and the first list of the new Refused is tried on top of it, to a
+    depth of `deep`. On top of the remedy that sets the program's verb, follow, none is tried.
     """
     for remedy in first:
         new = changed(args, remedy)

@@ -121,8 +121,8 @@ def dependence_text(facts, names, rows):
 
         facts   from `dependence`
         names   of inputs and target
-        rows    number of rows; inf where rows of equal inputs are kept in one part, so that
-                these are no sign
+        rows    number of rows, with which that of repeated inputs is compared; inf if rows of
+                equal inputs are kept in one part, where they do no harm
     """
     if facts["classes"]:
         yield f"{names[-1]} has two values: of classes, a classifier predicts their probabilities."

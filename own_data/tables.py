@@ -68,7 +68,7 @@ class Refused(ValueError):
 
 
 class Table(NamedTuple):
-    """Complete rows of the columns used: the group, if any, then the inputs, then the target."""
+    """A table as read: complete rows of the columns group (if any), inputs, target; with notes."""
     names: list                # of these columns
     values: np.ndarray         # (N, columns)
     dropped: int               # rows with a missing cell
@@ -318,8 +318,8 @@ def fitted(names, row):
 def numbers_columns(first, second):
     """Whether the first row numbers the columns: 0, 1, 2, ... or 1, 2, 3, ...; cells may be empty.
 
-    first, second: cells of the first two rows. Two whole numbers above two others are taken for
-    data.
+    first, second: cells of the first two rows. One number alone is data, and so are two above a row
+    of whole numbers.
     """
     cells = [*filter(None, first)]
     numbers = [*map(str, range(len(cells) + 1))]

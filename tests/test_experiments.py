@@ -616,7 +616,7 @@ def authors_run(run, give):
 
 @law
 def authors_start(run, give):
-    """kmeans2, by loops: means of the nearest rows; a centre without any stays where it is drawn."""
+    """kmeans2, by loops: means of the nearest rows; a centre without any stays where it was."""
     X = default_rng(3).exponential(1.0, (60, 2))
     rng = np.random.RandomState(int(X[0, 0]))
     Z = np.array([X.mean(0) + np.linalg.cholesky(np.cov(X.T)) @ rng.randn(2) for _ in range(12)])
