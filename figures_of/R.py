@@ -251,7 +251,7 @@ def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE, trained=s
 
 
 @figure("Bound, risks, MSE and complexity of three sparse GPs with ARD against the number of "
-        "inducing inputs; bars: s.e. over splits, none for one split.", *SPARSE_FILES,
+        "inducing inputs; bars, none for one split: s.e. over splits.", *SPARSE_FILES,
         **SPARSE_STUDY,
         of_data=" On sarcos without ARD; the paper's sarcos marks are of the whole set.")
 def R_fig3(run, Ms, splits):

@@ -73,7 +73,8 @@ def test_RJL_house_figures_list(capsys):
     lists the data files with their shapes.
     """
     assert {*F.FIGURES} - {*F.select([])} == {
-        "J_appD", "hero", "million", "certificates", "L_dependent", "softplus_table"}
+        "J_appD", "hero", "million", "certificates", "L_dependent", "softplus_table",
+        "authors_table"}
     assert F.select(["mill", "J_fig1"]) == ["J_fig1", "million"]
     assert {(name, *map(str, shape)) for name, shape in F.FILES.items()} == {
         *re.findall(r"`([\w.]+)` \| (\d+) x (\d+)", PAGES["real-data.md"])}
