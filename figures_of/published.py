@@ -81,7 +81,7 @@ def agreement(table, within=0.5):
     off, others = [], {}
     agree = 0
     for ours, theirs in zip(table, table[1:]):
-        if theirs[""] == "ours":
+        if theirs[""] != "the paper":
             continue
         for q in theirs.keys() - {""}:
             value, own, printed, error = (

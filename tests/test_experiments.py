@@ -606,7 +606,7 @@ def authors_run(run, give):
     found = run.once(studies.authors_run, "pol", 5, "VFE", "ARD", "exp", 1)
     fit, (p, seen, method, settings) = found["fit"], asked[0]
     a, b = (part.tolist() for part in shared.train_test(40, 1))
-    assert (fit.rows, seen, found["scored"], fit.method, method) == (a, a, b, "VFE", "VFE")
+    assert (fit.rows, seen, found["scored"], fit.method, method) == (a, a, b, "kl-PAC-SGP", "VFE")
     assert [fit.loss, fit.eps, fit.ard] == [settings["loss"], settings["eps"], True]
     assert settings["penalty"] == R.ln_grid_size(2, fit.grid)
     assert_close(np.exp(R.pack(p)), [1, 1, 1 + 1e-6, *[math.exp(0.5)] * 5], 1e-14)
