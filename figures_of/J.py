@@ -74,7 +74,7 @@ def series_panel(ax, run, x, y, method, M, epochs):
 
 
 @figure("SVGP and PPGPR on a series of uneven noise: the mean, and +- 2 standard deviations of f "
-        "and of y; share of noise: mean over the rows.",
+        "and of y; share of noise: mean over the rows; NLL: of these rows, which train.",
         "motorcycle.csv", M=20, epochs=(30, 1500, 10_000))
 def J_fig1(run, M, epochs):
     x, y = map(standard, line(run, "motorcycle.csv", partial(snelson_like, uneven=True)))

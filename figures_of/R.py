@@ -270,10 +270,11 @@ def R_fig3(run, Ms, splits):
     below(picture, axes[0, 0], 4, *[RING] * run.real)
     most = run.settings_of(sparse_run)["max_evals"]
     early = [f" {row['method']} on {row['data']} at M = {row['M']} ended after "
-             f"{row['evaluations']} evaluations;" for row in rows if 2 * row["evaluations"] < most]
+             f"{row['evaluations']} evaluations." for row in rows if 2 * row["evaluations"] < most]
     cut = np.sum(col(rows, "evaluations") == most)
     return picture, rows, [ratios(where(rows, M=str(Ms[-1])), Ms[-1]) + "".join(early)
-                           + f" {cut} of {len(rows)} were cut at {most} evaluations." * bool(cut)]
+                           + f" In {cut} of {len(rows)} cases training was cut at {most} "
+                           "evaluations." * bool(cut)]
 
 
 @figure("The inverse binary KL divergence: the largest p with kl(q, p) <= eps.", drawn=False,
