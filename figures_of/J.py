@@ -348,8 +348,8 @@ def J_appD(run, betas, splits):
     NLL, RMSE = (plus_minus((value, error), f".{digits}f")
                  for (value, error), digits in zip(largest, (2, 1)))
     return picture, rows, [
-        f"With beta_reg up to 1 the RMSE differs from that at 0 by at most {RMSE} % (paper: 5 %), "
-        f"the NLL by at most {NLL} nats (0.05)"
+        f"For beta_reg up to 1 the largest difference from beta_reg = 0 is {RMSE} % in RMSE "
+        f"(paper: 5 %), {NLL} nats in NLL (0.05)"
         + ", on one split" * (splits == 1) + "."]
 
 
