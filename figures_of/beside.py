@@ -169,7 +169,7 @@ def pieces(tex):
     A line may end before a relation, such as =, or a plus or minus, outside all brackets.
     """
     found, depth, last = [""], 0, ""
-    for token in re.findall(r"\\[a-zA-Z]+|\\?.", tex.replace("\n", " ")):
+    for token in re.findall(r"\\[a-zA-Z]+|\\?.", tex):
         if depth == 0 and token in CUTS and last not in ("", "_", "^", *CUTS):
             found.append("{}")                              # a sign after it has its spaces
         depth += token in ("(", "[", "{", r"\lbrace", r"\begin")
@@ -184,10 +184,11 @@ def formula(tex, display):
 
     tex: a text without dollars; display: whether it stands on its own line.
     """
-    small = tex.replace(r"\sum", "∑")                       # small, limits beside it
+    flat = tex.replace("\n", " ")
+    small = flat.replace(r"\sum", "∑")                      # small, limits beside it
     lines = [pieces(small) if len(tex) > 80 else [small]]
     if display:
-        large = re.sub(rf"({GROUP})|\\frac", lambda m: m[1] or r"\dfrac", tex)
+        large = re.sub(rf"({GROUP})|\\frac", lambda m: m[1] or r"\dfrac", flat)
         lines = map(pieces, re.split(r"\\q?quad", large))
     text = " ".join(f'<span>{"".join(map(svg, line))}</span>' for line in lines)
     return f'<span role="img" aria-label="{html.escape(tex)}">{text}</span>'

@@ -381,8 +381,10 @@ def test_RJL_side_by_side(one_of, tmp_path, monkeypatch):
     Each equation has one place, in a row with a statement that has its tag, and its VJP; all these
     statements are there. Functions are whole. Links lead somewhere, ids are unique, nothing is
     fetched. Beside text is code, never a picture alone; long formulas can break, and
-    all are as large as text and on its baseline.
+    all are as large as text and on its baseline. A formula may go over two lines of the source.
     """
+    assert beside.formula("a\n+b", False).replace("\n", " ") == beside.formula("a +b", False)
+
     def some(tex, svg=beside.svg):
         return "<svg><g><use>" if zlib.crc32(tex.encode()) % one_of else svg(tex)
     (tmp_path / "a bä").symlink_to(beside.ROOT)
