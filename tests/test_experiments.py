@@ -244,6 +244,10 @@ def R_fig7(run, give):
     assert (row["best sigma_n^2"], row["best objective"], row["starts within 0.1 %"]) == (
         0.2, -10.0, 2)
     assert title == [0.2, 0.2, 0.6]
+    found[1]["learned"] = math.exp(-R.LN_BOX)               # at the edge of the box, which is said
+    give(run, "once", lambda f, method, *eps: found[:2] if method == "FITC" else found[2:])
+    *_, (title,) = F.FIGURES["R_fig7"](run, of_R.BOTH)
+    assert ["allowed" in part for part in title.split(";")] == [True, False]
 
 
 @law
@@ -639,6 +643,16 @@ def authors_start(run, give):
                       for k in range(12)])
     assert_close(studies.authors_start(X, 12), Z, 1e-13)
     assert 0 < sum(z in drawn for z in Z.tolist()) < 12
+
+
+@law
+def L_dependent(run, give):
+    """Half of sqrt(2 ln(1/delta)/m) falls with the rows so far, half is fixed, lambda being that of
+    all m; their sum is below the risk, 1/2, from then on.
+    """
+    _, title = figure(run, "L_dependent", 100, 0.05)
+    half = math.sqrt(2 * math.log(20) / 100) / 2
+    assert title[1:] == [math.ceil(100 * half / (0.5 - half)), 0.05]
 
 
 @law
