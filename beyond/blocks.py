@@ -196,9 +196,9 @@ def at_rows(rows, m, W):
 
 @in_doubles
 def over_rows(rows, u, w):
-    """Returns V^T u (M,), V^T diag(w) V (M, M) and the sum of w over a block; u and w are (n,).
+    """For a block, returns V^T u (M,), V^T diag(w) V (M, M) and sum(w); u and w are (n,).
 
-    rows: a Rows.
+    rows: the block, a Rows; V (n, M) is that of its features.
     """
     (_, V, _), _ = rows.features()
     return V.T @ u, weighted_gram(V, w), np.sum(w)

@@ -180,8 +180,8 @@ def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
         coverage  in (0, 1): at least this share of new y lies in yhat -+ half_width; with groups,
                   at least this share of new groups has all y there. None: no interval
 
-    If both are wanted, bound (risk_bound) and interval (covering_score) get half of delta each, and
-    so hold together with probability 1 - delta. ValueError for bad input.
+    If coverage is given, bound (risk_bound) and interval (covering_score) get half of delta each,
+    and so hold together with probability 1 - delta. ValueError for bad input.
     """
     y = check_array("y", y, 1, copy=False)
     yhat = check_array("yhat", yhat, 1, copy=False)
@@ -247,9 +247,10 @@ class HeldOut(NamedTuple):
 
 
 def enclosed_rows(fit, X, over, offset):
-    """Returns mean and variance (n,) of a Fit at X (n, d), then the rounding error (n,) of each.
+    """Returns mean and variance (n,) of a Fit at X (n, d), and bounds on their rounding errors.
 
-    over, offset: as in held_out. The error of the mean includes the rounding named at `offset`.
+    over, offset: as in held_out. The error of the mean also covers the rounding of middle + unit
+    mean, the prediction in the target's unit.
     """
     mean, var, mean_error, var_error = enclosed_at(fit.posterior, X, over)
     return mean, var, mean_error + 2 * ULP * offset, var_error
@@ -321,7 +322,7 @@ def covering_score(scores, coverage=0.95, delta=0.01):
         s_(k), the k-th smallest of scores (n,), k the least with P(Bin(n, coverage) >= k) <= delta
     It is inf if there is no such k in 1 .. n, that is, if coverage^n > delta.
 
-    Scores |y - mean|/u, u > 0, of rows that trained neither mean nor u give the intervals mean -+ u
+    If the rows trained neither mean nor u > 0, the scores |y - mean|/u give the intervals mean -+ u
     s_(k). If groups are drawn independently, pass for each group the largest score of its rows:
     then in at least a share `coverage` of new groups all rows lie in their intervals. Two
     coverages, or a coverage and a bound on how often a row misses by more than eps (risk_bound),
@@ -353,8 +354,8 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
         share, seed   of draw_part, which draws part one
         rows          None, or the increasing indices of part one in place of a draw
         over          map, or a pool's equivalent
-        n_eps         number of values of eps that the bound holds for
-        xi, settings  further arguments of trained_part or of pacgp_ref.fit
+        n_eps         number of calls that differ in eps alone; the bounds of all hold at once
+        xi, settings  further arguments of trained_part or of pacgp_ref.fit, such as eps and delta
 
     Part one trains theta, noise and Z; theta stays as trained. The prior is the GP given part one;
     the posterior is the GP given all rows, where the other rows' noise variance is multiplied by

@@ -70,9 +70,10 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
         K_error [y^2]   error of an entry of K
         unit            relative error of a sum, see the head of this file
 
-    An error E of K_y or of L L^T changes K_y^-1 by K_y^-1 E K_y^-1. An error F of L^-1 L changes it
-    by L^-T F L^-1 and the transpose of that, where |F| is at most unit |L^-1| |L|, and (|L|
-    |L^-1|)_ij at most (K_y_ii K_y^-1_jj)^(1/2). ValueError if K_y is not positive definite.
+    An error E of K_y or of L L^T changes K_y^-1 by K_y^-1 E K_y^-1. An error F of L^-1 L, |F| <=
+    unit |L^-1| |L|, changes it by L^-T F L^-1 and the transpose of that: by at most 2 unit |L^-T|
+    |L^-1| (|L| |L^-1|), where the entry i, j of the last product is at most ((K_y)_ii
+    (K_y^-1)_jj)^(1/2) by Cauchy-Schwarz. ValueError if K_y is not positive definite.
     """
     N = len(y)
     sigma2, ln_det, Linv, m, a = noisy_factors(K, y, ln_noise)
@@ -146,7 +147,7 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
         X1, y1               (n1, d), (n1,): the rows that choose the prior
         X, y                 (n, d), (n,): the rows that certify
         ln_theta, ln_noise   (T,), ln sigma_n^2: the noise variance in the rows X1
-        temper               ln of the noise variance in the rows X over that in X1
+        temper               the noise variance is e^temper times as large in the rows X as in X1
         kernel               a function in KERNELS
 
     L1, m1 are the factor and stored mean of the first GP; L2, m2 those of the GP with K given y - V

@@ -178,10 +178,10 @@ def likelihood_fits(run, kernel, ards):
 def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, **settings):
     """Returns the best Fit over kernels, a list of functions, and ards, a list of values of ard.
 
-    The first kernel decides between one lengthscale and one per input; the others start from its
-    optimum. For a bound only the first kernel is tried. If a start or a batch size is given there
-    is one optimisation, with the first of kernels and of ards. Other arguments as in
-    multistart_fit.
+    If the method minimises a likelihood, the first kernel decides between one lengthscale and one
+    per input; the others start from its optimum, until one is worse than the one before. If it
+    minimises a bound, only the first kernel is tried. Given `start` or `batch`, there is one
+    optimisation, with the first of kernels and of ards. Other arguments as in multistart_fit.
     """
     family, objective = METHODS[method]
     family = FAMILIES[family]

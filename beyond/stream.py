@@ -220,16 +220,18 @@ def first_scale(X):
 
 
 def awake_units(X, y, ln_theta, ln_noise, kernel):
-    """Factors (d,) for the units of inputs that wake: that suddenly change far more than before.
+    """Returns factors (d,) by which inputs are to be divided: above 1 for some that wake.
+
+    An input wakes if it suddenly changes far more than before.
 
         X, y                 (w, d), (w,): the last rows, scaled
         ln_theta, ln_noise   parameters of the kernel and ln of the noise variance, for the evidence
         kernel               a function as se_kernel
     A change is the absolute difference of an input between two rows in succession, if not 0. An
-    input wakes when the median of its last five changes is above WAKES. Its factor is this median
-    to the power 0, 1/3, 2/3 or 1: the one power, for all that wake, that gives the last rows the
-    highest evidence, L (4). Fewer than three changes say nothing, since one outlier makes two.
-    Other inputs, such as a clock or a slow one, have factor 1.
+    input wakes when the median of its last five changes is above WAKES; of fewer than three
+    changes none is taken, since a single outlying row makes two. Its factor is this median to the
+    power 0, 1/3, 2/3 or 1. The power is the same for all that wake: the one that gives the last
+    rows, divided by the factors, the highest evidence, L (4). Other inputs have factor 1.
     """
     ratio = np.ones(X.shape[1])
     for k, change in enumerate(np.abs(np.diff(X, axis=0)).T):
@@ -369,11 +371,12 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
         eps, loss      tolerance of the loss, in scaled units; its name, of CERTIFIED_LOSSES
         M              inducing inputs to add at most; dropping some comes later and adds no KL
         ledger         the Ledger before
-        middle, unit   [y]: a forecast, middle + unit mean, is rounded; the losses of P_i cover this
+        middle, unit   the forecast is middle + unit mean [y]; the losses of P_i allow for its
+                       rounding
         learnt         (X, y) of the rows to learn from; None: all
 
     Sums are rounded up. Any Q_i may be counted: here it is the new posterior, or P_i if its
-    loss + KL/lam is no larger (its KL is 0), where lam is about the best one for the rows so far.
+    loss + KL/lam is no larger (its KL is 0), where lam is about the best value for the rows so far.
     """
     n = len(y)
     k = signal_variance(old.ln_theta)

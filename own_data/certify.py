@@ -231,10 +231,11 @@ def claim(fit, eps, eps_s, guess, facts, seen):
     """Certifies how often `fit` misses by more than eps; returns a dict with the keys CLAIM.
 
         fit     the Fit that was trained
-        eps     in the target's unit, or a fraction of the target
-        eps_s   eps in scaled units
+        eps     in the target's unit; with the loss "band", a fraction of |target|
+        eps_s   the same in scaled units; with "band" it is eps
         guess   a constant prediction to compare with, in scaled units
-        facts   a dict of certificate, share (of delta), gibbs
+        facts   a dict with the keys certificate, gibbs, as in CertifiedGP, and share, this claim's
+                part of delta
         seen    the rows that certify, as keywords of held_out
     """
     fit = fit._replace(eps=eps_s)

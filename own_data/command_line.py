@@ -78,8 +78,8 @@ def number(text):
 def parser():
     """Returns the parser of the command line; its subcommands, the verbs, are KINDS and copy.
 
-    Options of a verb in KINDS are its model's parameters and SHARED; copy takes names. An option
-    that is not given is None.
+    A verb in KINDS takes a table; its options are its model's parameters and SHARED. copy takes the
+    names of functions to print. An option that is not given is None.
     """
     ap = Parser(prog="python -m own_data", description="GPs with certificates or scores, for a "
                                                        "table of your own")
@@ -416,9 +416,9 @@ def changed(args, remedy):
 def remedied(model, args, first, deep=4):
     """Returns a copy of args with the first remedy that lets the tables be read, or None.
 
-    first: a list of remedies, as in Refused. If a table is refused with one of them for another
-    reason, that remedy is kept, and the first list of the new Refused is tried on top of it, to a
-    depth of `deep`. On top of the remedy that sets the program's verb, follow, none is tried.
+    first: a list of remedies, as in Refused. If with one of them the tables are refused for another
+    reason, it is kept and the first list of the new Refused is tried on top of it, and so on,
+    `deep` levels down; but nothing is tried on top of a change of the verb.
     """
     for remedy in first:
         new = changed(args, remedy)

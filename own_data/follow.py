@@ -108,9 +108,10 @@ class StreamGP(Model):
         return self.rows_ + self.dropped_
 
     def learn(self, numbers, X, y):
-        """Evaluates a batch's forecasts, then learns it; the first, the warm-up, is only learnt.
+        """Evaluates the forecasts of a batch, then learns it; the first is only learnt.
 
-        numbers (n,): of the rows X (n, d), y (n,), from 1; categories in X are indicators.
+            numbers (n,)       the batch's row numbers in the stream, from 1
+            X (n, d), y (n,)   its rows, with categories as indicators
         """
         old = self.learner_
         if old is None:

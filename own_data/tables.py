@@ -56,10 +56,14 @@ csv.field_size_limit(2**31 - 1)
 class Refused(ValueError):
     """Raised for a table that cannot be read as it is, with remedies to propose.
 
-    remedies: a list of lists; from each, the first remedy that helps is proposed. A remedy is a
-    dict: option -> its new value, or a list of values to be added. Three keys are no options:
-    verb -> "follow"; apart -> [(source, line number)], lines that become comments; mended -> [(name
-    of a column, code in pandas that makes numbers of it)].
+        said       the message
+        remedies   a list of lists; from each, the first remedy that helps is proposed
+
+    A remedy is a dict: option of the command line -> its new value, or a list of values to be
+    added. Three of its keys are no options:
+        verb     "follow": the table is to be read as a stream, by this verb
+        apart    [(source, line number)]: lines to be made comments
+        mended   [(name of a column, code)]: the code, in pandas, makes numbers of the column
     """
 
     def __init__(self, said, remedies):
@@ -185,7 +189,7 @@ def number(cell, decimal="."):
 
 
 def as_number(cell):
-    """Returns a cell's value, as `number` does, with either decimal mark."""
+    """Returns the value of a cell, decimal mark "." or ",": NaN if missing, None if no number."""
     value = number(cell)
     return number(cell, ",") if value is None else value
 
@@ -302,10 +306,12 @@ def is_index(cells):
 
 
 def fitted(names, row):
-    """Returns the names, with an empty one added or removed if the row has one cell more or fewer.
+    """Returns the names, one more or fewer if the row below them needs it.
 
-    names, row: cells of the header and of the row below. The empty one is first for row names of R,
-    the language, else last, where a separator ends a line. Otherwise the names are unchanged.
+    names, row: cells of the header and of that row.
+        one cell more    an empty name is added: last if the row's last cell is empty, since a
+                         separator ends the line; else first, for row names as R writes them
+        one cell fewer   the last name is removed if it is empty: a separator ends the header
     """
     more = len(row) - len(names)
     if more == -1 and not names[-1]:
