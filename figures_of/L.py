@@ -39,9 +39,10 @@ def learners(X, y, **start):
 
 
 @figure("The bound (11) against the confidence, with the printed constant K^2/2 and with K^2/8, "
-        f"which suffices; the loss is a miss by more than {beyond.stream.Settings().eps:g} sd of "
-        f"the first {PRETRAINED} rows. The paper's is a drawing; these are numbers of the "
-        "certified GP, not of O-PACGP.", ms=([10, 40, 120], [29, 200, 1000], [29, 200, 1000]))
+        "which suffices; K = 1 is the largest loss, a miss by more than "
+        f"{beyond.stream.Settings().eps:g} sd of the first {PRETRAINED} rows. The paper's is a "
+        "drawing; these are numbers of the certified GP, not of O-PACGP.",
+        ms=([10, 40, 120], [29, 200, 1000], [29, 200, 1000]))
 def L_fig1(run, ms):
     X, y = sine(run.rng, PRETRAINED + ms[-1])
     losses = [learner.ledger.before for learner in learners(X, y, input_scale=RANGE)]

@@ -359,7 +359,8 @@ OTHER = ("kl-PAC-SGP", 0.12)            # gives the published values better
 
 
 @figure("Local optima from many starts: a dot per start, darker where several agree, the "
-        "objective over the noise variance that is learned.", "snelson.csv",
+        "objective over the noise variance that is learned. eps is in the unit of y.",
+        "snelson.csv",
         cases=(BOTH, BOTH, BOTH, [*BOTH, OTHER], [*BOTH, OTHER]))
 def R_fig7(run, cases):
     picture, axes = panels(1, len(cases), 8.3, 3.8)
