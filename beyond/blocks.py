@@ -4,7 +4,7 @@ V = K_NM L^-T has a row for each data point. Here only blocks of its rows exist,
 computes a sum over all rows by adding f(block) over blocks. `over` applies f: it is map, or the map
 of a pool of threads or processes, or of an engine such as Dask. Other processes get f by pickling,
 so f is a top-level function or a partial of one. `blocks(over)` returns a Sparse, for fit(...,
-sparse=...). Its results equal those of PLAIN, the default there, up to rounding, and are the same
+sparse=...). Its results equal those of PLAIN, the default of fit, up to rounding. They are the same
 to the last bit for every `over`. Not in the papers. Equation numbers are R's, see pacgp_ref.py.
 
 Symbols are those of pacgp_ref.py:
@@ -23,13 +23,14 @@ Symbols are those of pacgp_ref.py:
 linear maps, each the adjoint of the other,
     `at_rows`   (m, W) -> V_i m  and  V_i W V_i  for each row i,
     `over_rows` (u, w) -> V^T u  and  V^T diag(w) V,
-since  sum_i u_i (V_i m) + w_i (V_i W V_i) = m (V^T u) + tr(W V^T diag(w) V).  R (22) and (23) use
-the first; (11) uses the second at u = y/D, w = 1/D. Where u, w are the derivatives of the
-objective w.r.t. what `at_rows` returns, or m, W those w.r.t. what `over_rows` returns,
-    d_V_i = u_i m + 2 w_i W V_i,   gram = d_V^T V = m (V^T u)^T + 2 W V^T diag(w) V,
-so gram, which the VJP of L^-1 needs, follows from sums that are known. The same holds for ktilde_i,
-which is k + V_i W V_i at W = -I. For (22), (23), (m, W) is given and (u, w) is (d_mean, d_var). For
-(11), (u, w) is given and (m, W) is (d_b, d_A).
+since  sum_i u_i (V_i m) + w_i (V_i W V_i) = m (V^T u) + tr(W V^T diag(w) V).
+
+R (22) and (23) use the first map; there (u, w) is (d_mean, d_var), the derivatives of the objective
+w.r.t. what the map returns. R (11) uses the second, at u = y/D and w = 1/D; there (m, W) is
+(d_b, d_A), the derivatives of the objective w.r.t. what this map returns. In both cases
+    d_V_i = u_i m + 2 w_i W V_i,   gram = d_V^T V = m (V^T u)^T + 2 W V^T diag(w) V.
+So gram, which the VJP of L^-1 needs, follows from the sums V^T u and V^T diag(w) V, which are known
+by then. The same holds for ktilde_i, since it is k + V_i W V_i at W = -I.
 """
 import math
 import os
@@ -57,9 +58,10 @@ np.empty(31 * 2**17)
 def mapped_again(a):
     """Returns what to pickle for the array `a`: a function that maps its file again, or `a`.
 
-    It is a function only if `a` is a contiguous memory map, or a view of one, whose file still
-    holds the values of `a` (up to a hundred rows are compared). It is `a` for a map in mode "c":
-    changes to such a map are not in the file.
+    So the rows of a memory map are not copied. The function is returned only if `a` is a contiguous
+    memory map, or a contiguous view of one, whose file still holds the values of `a`: up to a
+    hundred rows are compared. For a map in mode "c" `a` is returned, since changes to such a map
+    are not in the file.
     """
     file = a
     while isinstance(getattr(file, "base", None), np.ndarray):
@@ -80,10 +82,12 @@ class Rows:
     """A block of rows of the data, with the inducing inputs from which its features are computed.
 
         at         slice: its place among all rows
-        X, y       (n, d); (n,) or None; or functions without arguments that return them
+        X, y       (n, d), (n,); y may be None. Either may be given by a function without arguments
+                   that returns it
         inducing   (Z, ln_theta, L^-1, kernel)
         keep       whether `once` caches what it computes
-    Pickling a block drops the cache; of memory-mapped rows only the file name is pickled.
+    Pickling a block drops the cache. Of memory-mapped rows it stores only the file name and where
+    in the file they are.
     """
     def __init__(self, at, X, y, inducing, keep=False):
         self.at = at
@@ -117,8 +121,9 @@ class Rows:
 def in_blocks(X, y, inducing, keep=True):
     """Cuts the data X (N, d) and y, (N,) or None, into a list of Rows.
 
-        inducing   as in Rows
-        keep       whether the first blocks cache K, V and V W, up to KEEP_BYTES in all
+        inducing   (Z, ln_theta, L^-1, kernel), as in Rows
+        keep       True: the first blocks, as many as fit into KEEP_BYTES together, cache k(X, Z),
+                   V and V W. False: none does
     """
     row_bytes = 3 * 8 * len(inducing[0])
 
@@ -150,13 +155,15 @@ def total(over, f, blocks, *columns):
     """Returns the sums over blocks of f(rows, *columns at these rows), entry by entry.
 
         over      like map, but may return results in any order
-        f         (Rows, (n,) of each column) -> tuple, see add_up
+        f         gets a Rows and the entries (n,) of each column at its rows; returns a tuple or
+                  list, see add_up
         blocks    list of Rows
         columns   (N,) each, over all rows
 
-    `over` gets about 4 sqrt(b) groups of the b blocks, so few sums travel between processes; they
-    are always added in the same order. Groups and items are lists: to Dask a tuple that begins
-    with a function is a call. ValueError if `over` loses a group or returns one twice.
+    The b blocks go to `over` in about 4 sqrt(b) groups. The sums over a group are taken where f is
+    applied, so few sums travel between processes. Sums are always added in the same order. Groups
+    are nested lists, without tuples: Dask takes a tuple that begins with a function for a call.
+    ValueError if `over` loses a group or returns one twice.
     """
     items = [[rows, *(column[rows.at] for column in columns)] for rows in blocks]
     step = math.ceil(math.sqrt(len(items)) / 4)
@@ -175,8 +182,8 @@ def total(over, f, blocks, *columns):
 def block_features(X, Z, ln_theta, Linv, kernel):
     """Returns (K, V, ktilde), K_back for rows X (n, d), where K is k(X, Z) (n, M).
 
-    V (n, M), ktilde (n,) and the other arguments are as in `features` of pacgp_ref.py. K_back is
-    the VJP of K alone, as the kernel returns it.
+    V is K L^-T (n, M); ktilde is k - |V_i|^2 (n,). K_back is the VJP of K alone, as the kernel
+    returns it. The other arguments are as in `features` of pacgp_ref.py.
     """
     K, K_back = kernel(X, Z, ln_theta)
     V = K @ Linv.T
@@ -196,9 +203,9 @@ def at_rows(rows, m, W):
 
 @in_doubles
 def over_rows(rows, u, w):
-    """For a block, returns V^T u (M,), V^T diag(w) V (M, M) and sum(w); u and w are (n,).
+    """For a block, returns V^T u (M,), V^T diag(w) V (M, M) and sum(w).
 
-    rows: the block, a Rows; V (n, M) is that of its features.
+    rows: the block, a Rows, with V (n, M) among its features; u, w: (n,).
     """
     (_, V, _), _ = rows.features()
     return V.T @ u, weighted_gram(V, w), np.sum(w)
@@ -217,10 +224,10 @@ def _gaussian(rows, m, S, ln_det_S, k, over=map):
     back(d_mean, d_var, d_KL), the VJP, returns
         d_m        (M,)
         d_S        (M, M), at fixed ln|S|
-        d_ln_det   w.r.t. ln|S|
-        d_var      (N,): the one given, but 0 where var is at its floor
-        gram       d_V^T V (M, M)
-        d_k        w.r.t. the number k
+        d_ln_det   a number: w.r.t. ln|S|
+        d_var      (N,): the d_var given, but 0 where var is at its floor VAR_FLOOR k
+        gram       (M, M): d_V^T V
+        d_k        a number: w.r.t. k, at fixed V
     """
     W = S - np.eye(len(m))
     floor = VAR_FLOOR * k
@@ -267,26 +274,29 @@ def block_sums(rows, sigma2, alpha):
 def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
     """VJP of block_sums and, if d_marginals are given, of the marginals of the block.
 
-    Returns four values:
-        d_ln_theta, d_Z   (T,), (M, d): through K = k(X, Z), at fixed L^-1 and k(x, x)
-        gram              (M, M), the part of d_V^T V through ktilde alone:
-                          -2 alpha sum_i d_D_i V_i V_i^T, or 0.0 if alpha = 0
-        sums              (2,): the sums of d_D_i and of d_D_i ktilde_i over the block
+        rows            a Rows with y
+        d_marginals     d_mean, d_var (n,): w.r.t. the mean and variance at the rows; or nothing
+        m, W            (M,), (M, M): the mean of Q, and S - I; used with d_marginals alone
+        E               (M, M): 2 d_A L^-1
+        d_b             (M,)
+        h               a number: the derivative w.r.t. the sum of ln D_i. It is also that w.r.t.
+                        the sum of y_i^2/D_i, since the two are equal in (34)
+        sigma2, alpha   as in block_sums
 
-    Since D_i = alpha ktilde_i + sigma_n^2, ktilde_i = k - V_i V_i, A = sum V_i V_i^T/D_i and
-    b = sum V_i y_i/D_i, the derivatives w.r.t. D_i and V_i are
+    Returns four values:
+        d_ln_theta   (T,): through K = k(X, Z) alone, at fixed L^-1 and k(x, x)
+        d_Z          (M, d): likewise
+        gram         (M, M): the part of d_V^T V that passes through ktilde. It is
+                     -2 alpha sum_i d_D_i V_i V_i^T, or 0.0 if alpha = 0
+        sums         (2,): the sums of d_D_i and of d_D_i ktilde_i over the block
+
+    Apart from the marginals, the objective is a function of A = sum V_i V_i^T/D_i,
+    b = sum V_i y_i/D_i and the sums of ln D_i and y_i^2/D_i, where D_i = alpha ktilde_i + sigma_n^2
+    and ktilde_i = k - V_i V_i. Its derivatives w.r.t. D_i and V_i are
         d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
         d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
-
-        rows            a Rows with y
-        d_marginals     d_mean, d_var (n,), or nothing: gaussian_d_V, at m and W, is added to d_V
-        m, W            (M,), (M, M): the mean of Q; S - I
-        E               2 d_A L^-1 (M, M): since V_i = L^-1 K_i, (V_i E)/D_i is the first term of
-                        d_K_i = L^-T d_V_i, and V_i d_A V_i = (V_i E) K_i/2
-        d_b             (M,)
-        h               a number: the derivative of the objective w.r.t. sum_i ln D_i, and also
-                        w.r.t. sum_i y_i^2/D_i: in (34) the two are equal
-        sigma2, alpha   as in block_sums
+    If d_marginals are given, gaussian_d_V of them is added to d_V. Row i of K obeys V_i = L^-1 K_i
+    and d_K_i = L^-T d_V_i. So d_K_i begins with (V_i E)/D_i, and V_i d_A V_i = (V_i E) K_i/2.
     """
     (K, V, ktilde), K_back = rows.features()
     _, _, Linv, _ = rows.inducing
@@ -310,9 +320,9 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
 
 
 class DataSums(NamedTuple):
-    """Sums over the data that (11) needs, and the posterior Q that follows from them.
+    """Sums over the data, and the posterior Q that follows from them by (11).
 
-    `posterior` holds A and b.
+    The sums A and b, which (11) needs, are in `posterior`; (34) also needs those in `sums`.
     """
     rows: list              # of Rows
     sums: np.ndarray        # over rows, of ln D, y^2/D and ktilde
@@ -330,10 +340,13 @@ def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=ma
 
     back(d_A, d_b, h, d_k, gram, *d_marginals), the VJP, returns a dict of derivatives w.r.t.
     ln_theta, ln_noise, Z and alpha:
-        d_A, d_b         (M, M) symmetric, (M,)
-        h, d_marginals   as in block_sums_back, the latter (N,); both at fixed A and b
-        d_k              w.r.t. k(x, x), except through ktilde
-        gram             (M, M): the part of d_V^T V that does not pass through A and b
+        d_A, d_b      (M, M) symmetric, (M,)
+        h             a number: the derivative w.r.t. the sum of ln D_i, at fixed A and b. It is
+                      also that w.r.t. the sum of y_i^2/D_i
+        d_k           a number: w.r.t. k(x, x), except through D = alpha ktilde + sigma_n^2
+        gram          (M, M): the part of d_V^T V that passes through the marginals, at fixed A and
+                      b; 0.0 without d_marginals
+        d_marginals   d_mean, d_var (N,): w.r.t. the mean and variance at the rows; or nothing
     """
     check_shapes("y and the rows of X", y, X[:, 0])
     sigma2 = np.exp(ln_noise)
@@ -377,9 +390,10 @@ def gp_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel, over=
 
 @in_doubles
 def block_free_back(rows, d_mean, d_var, m, W):
-    """VJP of a block's marginals for a free Q: returns d_ln_theta, d_Z through K = k(X, Z).
+    """VJP of a block's marginals for a free Q, one whose m and S are parameters.
 
-    L^-1 and k(x, x) are held fixed. Arguments as in gaussian_d_V.
+    Returns d_ln_theta (T,) and d_Z (M, d) through K = k(X, Z) alone, at fixed L^-1 and k(x, x).
+    Arguments as in gaussian_d_V.
     """
     _, K_back = rows.features()
     _, _, Linv, _ = rows.inducing
@@ -454,8 +468,8 @@ def posterior_in_blocks(X, y, Z, ln_theta, ln_noise, alpha=1.0, kernel=se_kernel
 def block_predict(rows, m, root):
     """Returns mean and variance at the rows of a block: two lists, each of one array (n,).
 
-    rows: a Rows; m, root: of a StoredPosterior. The variance is not yet raised to its floor.
-    `total` joins the lists of all blocks.
+    rows: a Rows; m, root: of a StoredPosterior. The variance may still be below the floor
+    VAR_FLOOR k, to which predict_in_blocks raises it. `total` joins the lists of all blocks.
     """
     (_, V, ktilde), _ = rows.features()
     U = V @ root.T
@@ -475,9 +489,10 @@ def predict_in_blocks(posterior, X_new, over=map):
 
 
 def blocks(over=map):
-    """Returns a Sparse, with which fit and predict work in blocks of rows; `over` as in total.
+    """Returns a Sparse, with which fit and predict of pacgp_ref.py work in blocks of rows.
 
-    A Sparse of pacgp_ref.py is five functions, here gp_in_blocks to predict_in_blocks above.
+    A Sparse holds five functions: here gp_in_blocks, free_in_blocks, nll_in_blocks,
+    posterior_in_blocks and predict_in_blocks, each with this `over`, see total.
     """
     functions = (gp_in_blocks, free_in_blocks, nll_in_blocks, posterior_in_blocks,
                  predict_in_blocks)
@@ -485,10 +500,11 @@ def blocks(over=map):
 
 
 def threads():
-    """Returns the map of a pool with one thread per usable core, to pass as `over`; or plain map.
+    """Returns a map to pass as `over`: of a pool with one thread per usable core, or plain map.
 
-    It is plain map unless OPENBLAS_NUM_THREADS is 1: threads of BLAS and of a pool at once are
-    slower than either. The pool's threads get the np.errstate that holds at this call.
+    It is plain map unless the environment variable OPENBLAS_NUM_THREADS is 1, since threads of BLAS
+    and of a pool at once are slower than either alone. The pool's threads get the np.errstate that
+    holds at this call.
     """
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         return map

@@ -35,25 +35,25 @@ LAMS = tuple(8.0 * 0.5**k for k in range(15))
 # --- tables: held-out rows, a prior from a part --------------------------------------------------
 
 def draw_part(X, y, share, seed=0, groups=None):
-    """Draws the rows of part one, which train; the others certify. Returns their sorted indices.
+    """Returns the sorted indices of part one, the rows that train, drawn at random.
 
-    The generator that draws them is seeded by the SHA-256 digest of the table and of `seed`.
-        X, y      (N, d), (N,): the table; each column is digested in the order of its rows
-        share     in (0, 1): part one's share of the rows, or of the groups
-        seed      choosing the best of several seeds voids the certificate
-        groups    (N,): labels; all rows of a group are in one part
+    The other rows certify. The SHA-256 digest of the table and of `seed` seeds the generator.
+        X, y      (N, d), (N,): the table; the digest depends on the order of its rows
+        share     in (0, 1): part one's share of the rows or, with groups, of the groups
+        seed      a whole number; choosing the seed by its certificate voids the certificate
+        groups    (N,): labels; all rows of a group are in the same part. None: no groups
 
     A column c enters the digest as the sum of w c/|c|, rounded to a multiple of SKETCH, where the
-    weights w (N,) are fixed random numbers. All entries count, but rounding does not: an ulp in
-    each moves the sum by about 1e-16, which changes the multiple for one column in a million. The
-    unit of a column does not matter.
+    weights w (N,) are fixed random numbers. So all entries count, but the unit of a column does
+    not. Nor does rounding: an ulp in each entry moves the sum by about 1e-16, which changes the
+    multiple for one column in a million.
 
     Assumption, the usual one about a hash: the draw is as if independent of the rows. Then, given
     the set of rows (or groups), all parts of one size are equally likely, whatever the order of the
-    file and the labels; so rows drawn independently stay independent in both parts. That tables
-    which differ by rounding share a draw does no harm. But if all tables shared one, the same
-    places would train in each: in files sorted by an input the place is the rank of that input, and
-    a held-out bound with delta = 0.1 then failed in 7 of 10 tables of 183 rows.
+    file and the labels. So rows drawn independently stay independent in both parts. It does no harm
+    that tables which differ only by rounding get the same draw. But if all tables got the same
+    draw, the rows at the same places would train in each. In files sorted by an input the place is
+    the rank of that input, and rows that certify would not be drawn like new ones.
 
     ValueError unless both parts have at least two rows or groups.
     """
@@ -78,7 +78,8 @@ def sketched(column, weights):
     """Returns an int that stands for a column c (N,) in the digest that seeds draw_part.
 
     It is the sum of w c/|c|, divided by SKETCH and rounded; 0 if c is 0. weights: w (N,), fixed
-    random numbers. Unlike a digest of its bytes, it survives rounding and a change of unit.
+    random numbers. Unlike a digest of the bytes of c, the int almost never changes if c is
+    rounded or has another unit.
     """
     column = column / max(np.max(np.abs(column)), TINY)
     norm = max(np.linalg.norm(column), 1.0)              # below 1 only if rounding made the column
@@ -118,9 +119,9 @@ def binomial_bound(misses, n, delta):
     """Upper confidence bound on the probability of a miss, given `misses` in n independent trials.
 
         the largest p with P(Bin(n, p) <= misses) >= delta, rounded up; 1 if misses >= n
-    Langford 2005. It fails with probability at most delta. P(Bin(n, p) <= k) is computed as
-    P(Bin(n, p) = k) (1 + r_k + r_k r_(k-1) + ...), r_j = j (1 - p)/((n - j + 1) p) > 0.
-    ValueError unless misses and n are whole and delta is in (0, 1].
+    Langford 2005. The bound fails with probability at most delta. P(Bin(n, p) <= k) is computed as
+    P(Bin(n, p) = k) (1 + r_k + r_k r_(k-1) + ...), where r_j = j (1 - p)/((n - j + 1) p) > 0, so
+    nothing cancels. ValueError unless misses and n are whole and delta is in (0, 1].
     """
     if not (misses >= 0 and misses % 1 == 0 and n >= 1 and n % 1 == 0 and 0 < delta <= 1):
         raise ValueError("misses and n must be whole numbers, delta in (0, 1], "
@@ -159,8 +160,10 @@ def delta_each(delta, names):
 class Predictions(NamedTuple):
     """What certify_predictions guarantees.
 
-    "These rows" are those passed to it; N is their number. With groups, each group counts as one:
-    N is the number of groups, `missed` the mean of their shares of misses.
+    "These rows" are those passed to it, and N is their number. A row misses if its prediction is
+    off by more than eps. With groups, each group counts as one, with the share of its rows that
+    miss. Then N is the number of groups, `missed` is the mean of these shares, and `bound` is on
+    the expected share in a new group.
     """
     bound: float               # on the probability that a new row misses
     missed: float              # the share of these rows that did
@@ -173,15 +176,17 @@ def certify_predictions(y, yhat, eps, delta=0.01, groups=None, coverage=None):
 
     These rows must have no part in training, nor in the choice of the model, of any step before the
     model, or of eps.
-        y, yhat   (n,): targets of those rows, drawn independently, and their predictions
+        y, yhat   (n,): targets of these rows, drawn independently, and their predictions
         eps       [y]: a row misses if |y - yhat| > eps in floating point
-        delta     probability with which bound or interval may fail
-        groups    (n,): labels; rows of a group may depend on each other, see held_out
-        coverage  in (0, 1): at least this share of new y lies in yhat -+ half_width; with groups,
-                  at least this share of new groups has all y there. None: no interval
+        delta     probability that the bound fails or, with coverage, that bound or interval does
+        groups    (n,): labels; rows of a group may depend on each other, but groups are drawn
+                  independently. None: no groups
+        coverage  in (0, 1): the interval yhat -+ half_width is to hold at least this share of new
+                  y; with groups, all y of at least this share of new groups. None: no interval
 
-    If coverage is given, bound (risk_bound) and interval (covering_score) get half of delta each,
-    and so hold together with probability 1 - delta. ValueError for bad input.
+    The bound is that of risk_bound, half_width that of covering_score. If coverage is given, each
+    gets half of delta, and so both hold together with probability 1 - delta. ValueError for bad
+    input.
     """
     y = check_array("y", y, 1, copy=False)
     yhat = check_array("yhat", yhat, 1, copy=False)
@@ -234,8 +239,11 @@ def largest(scores, groups):
 class HeldOut(NamedTuple):
     """Upper bounds on the true risk of Q and of its mean, from rows that training did not see.
 
-    Each holds with probability 1 - delta. If rows come in groups, N counts groups, and the risk is
-    that of a new group: the mean loss of its rows.
+    `bound` and `risk` are those of predictions drawn from Q, `mean_bound` and `mean_risk` those of
+    predictions by the mean of Q. The risks are mean losses on the rows that training did not see; N
+    is the number of these rows. Each bound holds with probability 1 - delta. If `grouped`, N is the
+    number of groups of rows, and a bound is on the expected loss of a new group: the mean loss of
+    its rows.
     """
     bound: float               # of a prediction drawn from Q
     mean_bound: float
@@ -249,8 +257,9 @@ class HeldOut(NamedTuple):
 def enclosed_rows(fit, X, over, offset):
     """Returns mean and variance (n,) of a Fit at X (n, d), and bounds on their rounding errors.
 
-    over, offset: as in held_out. The error of the mean also covers the rounding of middle + unit
-    mean, the prediction in the target's unit.
+    Mean and variance are those of f, without noise. If the GP was trained on y = (t - middle)/unit,
+    it predicts the target t by middle + unit mean; the bound for the mean also covers the rounding
+    of this sum. offset: |middle|/unit, or 0 if y was not scaled; over: as in held_out.
     """
     mean, var, mean_error, var_error = enclosed_at(fit.posterior, X, over)
     return mean, var, mean_error + 2 * ULP * offset, var_error
@@ -259,21 +268,23 @@ def enclosed_rows(fit, X, over, offset):
 def held_out(fit, X, y, delta=0.01, over=map, groups=None, offset=0.0):
     """Bounds the true risk of a Fit or Certified by rows X (n, d), y (n,) that had no part in it.
 
-    Returns a HeldOut, with a bound for Q and one for its mean:
-        Q: kl^-1(risk, ln(1/delta)/n);   mean: binomial_bound if the loss is 0 or 1, else as Q
+    Returns a HeldOut, with two bounds:
+        for predictions drawn from Q    kl^-1(risk, ln(1/delta)/n), risk their mean expected loss
+        for those by the mean of Q      binomial_bound, if each loss is 0 or 1 and there are no
+                                        groups; otherwise kl^-1(mean_risk, ln(1/delta)/n)
     Langford 2005; Foong et al. 2021. The bounds certify `fit`, not a GP trained again on all rows.
-    Choosing the best of several Fits, or of several eps, on the same rows voids the bounds, unless
-    each has its share of delta.
+    Choosing one of several Fits, or of several eps, by its bound on the same rows voids the bounds,
+    unless each was computed with its share of delta.
 
         delta    probability with which each of the two bounds may fail
         over     map, or a pool's equivalent
-        groups   (n,): labels; a group counts as one, with its mean loss
-        offset   |middle|/unit, if y is (t - middle)/unit for the targets t of a table. The bounds
-                 then also cover the rounding of the prediction of t, middle + unit mean, which is
-                 about ULP |middle| and matters if t is far from 0
+        groups   (n,): labels; a group counts as one, with its mean loss. None: no groups
+        offset   |middle|/unit, if y is (t - middle)/unit for the targets t of a table; otherwise 0.
+                 The prediction of t is middle + unit mean. The bounds also cover the rounding of
+                 this sum, which is about ULP |middle| and matters if t is far from 0
 
-    Theorem: the mean losses of groups drawn independently are independent and in [0, 1], so kl^-1
-    holds with their number in place of n, whatever the rows of a group have in common.
+    Theorem: the mean losses of groups drawn independently are independent and in [0, 1]. So kl^-1
+    holds with the number of groups in place of n, whatever the rows of a group have in common.
 
     ValueError for bad input.
     """
@@ -302,10 +313,10 @@ def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=N
     """Returns conformal scores |y - mean|/u, rounded up, of rows X (n, d), y (n,).
 
     They are for covering_score: one per row or, with groups, the largest of each group's rows.
-        fit            a Fit or Certified that these rows had no part in; its prediction is `mean`
-        by_deviation   whether u is the standard deviation of y by `fit`, noise included; else u = 1
-        least          [y]: a smaller u is replaced by it, if by_deviation
-        groups         (n,): labels
+        fit            a Fit or Certified in which these rows had no part; `mean` is its prediction
+        by_deviation   True: u is the standard deviation of y by `fit`, noise included. False: u = 1
+        least          [y]: if by_deviation, a u smaller than `least` is replaced by `least`
+        groups         (n,): labels. None: no groups
         over, offset   as in held_out
     """
     mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
@@ -322,11 +333,14 @@ def covering_score(scores, coverage=0.95, delta=0.01):
         s_(k), the k-th smallest of scores (n,), k the least with P(Bin(n, coverage) >= k) <= delta
     It is inf if there is no such k in 1 .. n, that is, if coverage^n > delta.
 
-    If the rows trained neither mean nor u > 0, the scores |y - mean|/u give the intervals mean -+ u
-    s_(k). If groups are drawn independently, pass for each group the largest score of its rows:
-    then in at least a share `coverage` of new groups all rows lie in their intervals. Two
-    coverages, or a coverage and a bound on how often a row misses by more than eps (risk_bound),
-    hold together only if their deltas add up to the one wanted, e.g. half each.
+    Scores |y - mean|/u, of rows that trained neither mean nor u > 0, give the intervals mean -+ u
+    s_(k), in which y lies for at least a share `coverage` of new rows. If groups are drawn
+    independently, pass for each group the largest score of its rows: then in at least a share
+    `coverage` of new groups all rows lie in their intervals.
+
+    To have two coverages hold together with probability 1 - delta, compute each with its share of
+    delta, e.g. half. The same is true of a coverage and a bound on how often a row misses by more
+    than eps (risk_bound).
 
     Theorem (Vovk 2012; Park et al. 2020): let the scores and a new one be independent draws of one
     law F(t) = P(score <= t), which may have atoms. Then P(F(s_(k)) < coverage) <= delta.
@@ -350,17 +364,18 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
 
     Ambroladze et al. 2007; Perez-Ortiz et al. 2021.
         X, y          (N, d), (N,): all rows
-        method, M     of METHODS, except "free-..."; the number of inducing inputs
-        share, seed   of draw_part, which draws part one
-        rows          None, or the increasing indices of part one in place of a draw
+        method        a key of METHODS, except "free-..."
+        M             number of inducing inputs; the full methods ignore it
+        share, seed   as in draw_part, which draws part one; training has the same seed
+        rows          the increasing indices of part one. None: draw_part draws them
         over          map, or a pool's equivalent
         n_eps         number of calls that differ in eps alone; the bounds of all hold at once
         xi, settings  further arguments of trained_part or of pacgp_ref.fit, such as eps and delta
 
-    Part one trains theta, noise and Z; theta stays as trained. The prior is the GP given part one;
-    the posterior is the GP given all rows, where the other rows' noise variance is multiplied by
-    e^temper. The bound holds for all Q at once, so of TEMPERS the one with the least bound may be
-    taken; a large temper leaves Q close to the prior.
+    Part one trains theta, noise and Z; theta is not rounded to a grid. The prior is the GP given
+    part one. The posterior Q is the GP given all rows, with the noise variance of the other rows
+    multiplied by e^temper. So a large temper leaves Q close to the prior. The bound holds for all Q
+    at once. So every temper in TEMPERS may be tried, and the one with the least bound is taken.
 
     Anything else that the prior depends on, such as the units of X and y and all settings, may be
     chosen by part one, but not by the other rows. ValueError for bad input.
@@ -399,6 +414,8 @@ class Certificate(NamedTuple):
     """Upper bound on the conditional risk, averaged over the n data points of a stream so far.
 
     The risk at a point is the expected loss on a point drawn as it was, given all points before it.
+    The bound comes from a mean over several rates lam, see `certificate`. The field `lam` is the
+    rate that counts most in it.
     """
     bound: float               # in units of the loss
     loss: float                # mean loss
@@ -413,26 +430,31 @@ def certificate(loss_sum, KL, n, lams=LAMS, delta=0.05, K=1.0):
 
         bound = K max{p in [0, 1]: mean over lams of
                       exp(-lam loss_sum - KL - n ln(1 - (1 - exp(-lam K)) p)) <= 1/delta}
-    It holds with probability at least 1 - delta for all n at once, and is rounded up. With a single
-    lam it is never above online_bound. lams: the rates to average over, fixed before the stream;
-    LAMS suits K = 1. Other arguments, hypotheses and the proof's h, loss_j, P_i, Q_i are as in
-    online_bound: whether a point opens a new batch must be decided before the point is seen.
+    The bound holds with probability at least 1 - delta for all n at once, and is rounded up. With a
+    single lam it is never above online_bound/n.
+        loss_sum   sum over the n points of the expected loss under Q_i, i the batch of the point
+        KL         sum over batches i of KL(Q_i||P_i)
+        lams       the rates lam to average over, fixed before the stream; LAMS suits K = 1
+        K          losses are in [0, K]
+    The hypotheses are those of online_bound. One is that whether a point opens a new batch is
+    decided before the point is seen. In the proof h, loss_j, P_i and Q_i are as there.
 
-    Proof (Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023). Let c = 1 - exp(-lam K), and
-    r_j(h) the risk of h at point j given all points before j, those of its own batch included,
-    divided by K.
-    (a) exp is convex, so E exp(-lam loss_j(h)) <= 1 - c r_j(h), given these points.
+    Proof (Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023). Let c = 1 - exp(-lam K). Let
+    r_j(h) be the risk of h at point j, divided by K. It is conditional on all points before j,
+    those of the same batch included.
+    (a) exp is convex, so E exp(-lam loss_j(h)) <= 1 - c r_j(h), given all points before j.
     (b) Let g_i(h) be the sum of -lam loss_j(h) - ln(1 - c r_j(h)) over the points j of batch i. The
         points before j fix P_i and whether j is still in batch i. So by (a) the product over
-        batches of E_{h ~ P_i} exp g_i(h) is a supermartingale, point by point, that starts at 1. So
-        is its mean over lams.
+        batches of E_{h ~ P_i} exp g_i(h) is a supermartingale, point by point, that starts at 1.
+        The mean of this product over lams is one, too.
     (c) By Ville's inequality this mean ever exceeds 1/delta with probability at most delta.
     (d) By Donsker & Varadhan the product is at least exp sum_i (E_{h ~ Q_i} g_i(h) -
         KL(Q_i||P_i)), for each lam.
-    (e) -ln(1 - c r) is convex in r: by Jensen's inequality r_j(h) may be replaced by its mean p
-        over h ~ Q_i and all n points.
-    (f) The average over lams then grows with p. So p, the mean risk divided by K, is at most the
-        largest value at which that average is at most 1/delta.
+    (e) -ln(1 - c r) is convex in r. So by Jensen's inequality the lower bound in (d) still holds
+        where each r_j(h) is replaced by its mean p over h ~ Q_i and all n points.
+    (f) The mean over lams of these lower bounds grows with p. By (c) it is at most 1/delta at all
+        n, with probability 1 - delta. Then p, the mean risk divided by K, is at most the largest
+        value at which that mean is at most 1/delta.
     """
     loss_sum, KL, n, lams, delta, K = bound_terms(loss_sum, KL, n, lams, delta, K)
     lams = np.atleast_1d(lams)

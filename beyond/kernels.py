@@ -1,13 +1,14 @@
 """The kernels with which a GP can be certified: function, rounding error, parameter names.
 
-To add a kernel, write one function, with k(x, x) = exp(ln_theta[-1]) for every x and an attribute
-`start` (see start_of of pacgp_ref.py), and one row of KERNELS: fits, streams, programs and saved
-models then take it.
+To add a kernel, write one function and one row of KERNELS: fits, streams, programs and saved models
+then take it. The function must have k(x, x) = exp(ln_theta[-1]) for every x. Its attribute `start`
+is a function that returns the ln_theta where training starts (see start_of of pacgp_ref.py).
 
-The rounding error of an entry of k, from differences x1 - x2 (by_differences=True), is given in
-ulp of k(x, x): in units of u k(x, x), u = 2^-53. Each function *_ulps derives a bound on it, to
-first order in u, from relative errors of 1 u for + - * / and square roots, 2 u for exp, cos, sin.
-The argument of exp is rounded too, which gives the term |ln sigma_s^2|.
+Here the entries of a kernel matrix are computed from differences x1 - x2 (by_differences=True).
+Their rounding error is given in ulp of k(x, x), that is, in units of u k(x, x) with u = 2^-53. Each
+function *_ulps derives a bound on this error, to first order in u. It assumes relative errors of
+1 u for + - * / and square roots, and of 2 u for exp, cos and sin. The argument of exp is rounded
+too, which gives the term |ln sigma_s^2|.
 """
 from typing import Callable, NamedTuple
 
@@ -19,7 +20,11 @@ from online import spectral_mixture, waves
 
 
 class Kernel(NamedTuple):
-    """A kernel with which a GP can be certified, a row of KERNELS."""
+    """A kernel with which a GP can be certified, a row of KERNELS.
+
+    `names` returns one name for each entry of ln_theta. The ln_theta of a mixture has a row for
+    each component: there the names are those of one row.
+    """
     function: Callable         # as se_kernel
     ulps: Callable             # (X1, X2, ln_theta) -> largest error of an entry, in ulp of k(x, x)
     names: Callable            # (d, ard) -> names of exp(ln_theta), of a mixture those of a row:
@@ -30,10 +35,11 @@ class Kernel(NamedTuple):
 def se_ulps(X1, X2, ln_theta):
     """Bound on the rounding error of the SE kernel in ulp: d + 8 + |ln sigma_s^2|, ard or not.
 
-    (x1 - x2)/l errs by 4 u: 1 for the difference, 2 for exp(-ln l^2/2), 1 for the product. So its
-    square errs by 9 u, and t = r^2/2, half the sum of d squares, by (d + 8) u, all relative. Since
-    t exp(-t) <= 0.37 this moves K by 0.37 (d + 8) ulp; the rounding of ln sigma_s^2 - t moves K by
-    at most max(1, |ln sigma_s^2|) ulp, and that of exp by 2 ulp.
+    (x1 - x2)/l has a relative error of 4 u: 1 for the difference, 2 for exp(-ln l^2/2), 1 for the
+    product. So its square has one of 9 u, and t = r^2/2, half the sum of d squares, one of
+    (d + 8) u. Since t exp(-t) <= 0.37, this moves K = exp(ln sigma_s^2 - t) by at most 0.37 (d + 8)
+    ulp. The rounding of ln sigma_s^2 - t moves K by at most max(1, |ln sigma_s^2|) ulp, that of exp
+    by 2 ulp.
 
     X1 (N1, d), X2 (N2, d), ln_theta: as in se_kernel; the same in the other functions *_ulps.
     """
@@ -45,15 +51,17 @@ def matern_ulps(X1, X2, ln_theta):
     """Bound on the rounding error of Matern kernels K = sigma_s^2 p(v) exp(-v), v = a r, in ulp:
 
         d + 10 + |ln sigma_s^2|
-    p is a polynomial, a = 3^(1/2) or 5^(1/2). As in se_ulps, r^2/2 errs by (d + 8) u, relative; so
-    v^2 errs by (d + 9) u, v by half of that and the rounding of the root. The error of K, in ulp:
+    p is a polynomial; a is 3^(1/2) for Matern 3/2 and 5^(1/2) for Matern 5/2. As in se_ulps, r^2/2
+    has a relative error of (d + 8) u. So v^2 has one of (d + 9) u, and v half of that, plus the
+    rounding of the root. Each of these errors moves K by at most, in ulp:
 
                                                          Matern 3/2      Matern 5/2
-        error of v^2: max |v K'(v)|/sigma_s^2 =          0.541           0.604     times (d + 9)/2
+        error of v^2: (d + 9)/2 times                    0.541           0.604
         rounding of the root v:                          0.541           0.941
         rounding of ln sigma_s^2 - v: |ln sigma_s^2| +   0.840           1.176
         exp, products and sums:                          4               5
-    Their sum is at most 0.28 d + 7.9 and 0.31 d + 9.9, plus |ln sigma_s^2|.
+    In the first row, 0.541 and 0.604 are max |v K'(v)|/sigma_s^2. The four rows add up to at most
+    0.28 d + 7.9 for Matern 3/2 and 0.31 d + 9.9 for Matern 5/2, plus |ln sigma_s^2|.
 
     Arguments as in se_ulps.
     """
@@ -66,10 +74,12 @@ def periodic_ulps(X1, X2, ln_theta):
 
         2 d + 8 + |ln sigma_s^2| + 0.61 |h/l|,   h_k = 6 (|a1_k| + |a2_k|) + 6
     where |h/l| is the norm of all h_k/l_k. The kernel is SE in the 2 d inputs U = (cos a, sin a),
-    a = 2 pi (x - c)/p, c by `centre` of predictive.py. |a1_k|, |a2_k| are the largest angles of X1
-    and X2. An angle errs by 6 ulp of itself: x - c, pi, exp, two products. A point of a circle
-    moves by that and, for cos and sin, by 2 2^(1/2) u; so |U1 - U2| moves by h_k u in each
-    dimension, r by |h/l| u, and exp(-r^2/2) by exp(-1/2) <= 0.61 of that.
+    with angles a = 2 pi (x - c)/p and c by `centre` of predictive.py. |a1_k| and |a2_k| are the
+    largest |a_k| of X1 and of X2. The first three terms are the bound of se_ulps for 2 d inputs.
+    The last one is for the error of U. An angle errs by 6 u |a|: 1 for x - c, 1 for pi, 2 for
+    exp(-ln p), 2 for two products. A point of a circle moves by that and, for cos and sin, by
+    2 2^(1/2) u. So |U1 - U2| moves by at most h_k u on circle k, r by |h/l| u, and exp(-r^2/2) by
+    0.61 |h/l| u, since r exp(-r^2/2) <= exp(-1/2) <= 0.61.
 
     Arguments as in se_ulps.
     """
@@ -86,7 +96,8 @@ def periodic_ulps(X1, X2, ln_theta):
 def mixture_ulps(X1, X2, ln_theta):
     """Bound on the rounding error of a spectral mixture of Q components, in ulp.
 
-    It is the largest, over components with weight w and frequencies mu, of
+    For a component with weight w and frequencies mu there are three terms. The bound is the largest
+    value of their sum over the components.
         d + 8 + |ln w|               the Gaussian factor, see se_ulps
         + sum_k (6 max|a_k| + 2)     cos a_k: a = 2 pi mu (x1 - x2) errs by 6 ulp of a, cos by 2
         + d + Q                      the product of the factors, and the sum of the components
@@ -125,9 +136,9 @@ def names_periodic(d, ard=True):
 
 
 def names_mixture(d, ard=True):
-    """Returns the parameter names of one component, a row of the mixture's ln_theta, for d inputs.
+    """Returns the parameter names of one component of a spectral mixture of d inputs, a list.
 
-    ard is ignored: there are always d lengthscales.
+    A component is a row of ln_theta. ard is ignored: there are always d lengthscales.
     """
     return [*of_columns("frequency mu", d), *of_columns("lengthscale l", d), "signal"]
 
@@ -162,10 +173,10 @@ def exact_kernel(kernel, X1, X2, ln_theta):
 
 
 def check_digits(M, ulps):
-    """ValueError if rounding may change K_MM by as much as the jitter.
+    """ValueError if rounding may change K_MM (M, M) by as much as the jitter added to it.
 
         M      number of inducing inputs
-        ulps   error of an entry of K_MM, in ulp of k(x, x)
+        ulps   bound on the rounding error of an entry of K_MM, in ulp of k(x, x)
     """
     if 4 * M * ULP * ulps > JITTER:
         raise ValueError("periods or waves are too short, or the inputs too wide, for the kernel "

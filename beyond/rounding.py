@@ -1,19 +1,20 @@
 """Certificates that rounding cannot break: KL, risk and bounds that are never below the exact ones.
 
 In pacgp_ref.fit the bound B, R (5), is computed in doubles. `strict(fit, X, y)` rounds R_S, KL and
-bounds up; the command line prints these, and docs/trust.md#certificates says by how much they
-differ. Not in the papers. Equation numbers are R's, and symbols those of
+bounds up. The command line prints the rounded values; docs/trust.md#certificates says how far above
+the exact ones they are. Not in the papers. Equation numbers are R's, and symbols those of
 pacgp_ref.py: Q(f_M) = N(L m, L S L^T), S = root^T root, L L^T = K_MM, Linv = L^-1; for the full GP
 L L^T = K_y = K + sigma_n^2 I and m = L^-1 y. ln_noise is ln sigma_n^2, and `over` is map or the map
 of a pool.
 
-A certificate is about the Q that is stored, however it was found: a StoredPosterior, and sigma_n^2
-for the full GP. So only the evaluation of its KL and marginals can err. "Enclosed" numbers come
-with a bound on that error. An entry of k(x, Z) errs by at most e ulp of k(x, x); beyond/kernels.py
-gives e. A sum of n products errs by at most n ulp of the sum of their absolute values. L L^T of
-a computed factor L differs from the matrix factored by no more than such a sum errs; so does L^-1 L
-of a computed inverse from I (Higham 2002, Ch. 3, 8, 10). Each error is given its worst sign, to
-first order. `unit`, mostly 4 (n + e) ulp, covers up to four such errors in a row.
+A certificate is about the Q that is stored, however it was found: a StoredPosterior and, for the
+full GP, sigma_n^2. So only the evaluation of KL and marginals of this Q can err. "Enclosed" numbers
+come with a bound on that error. An entry of k(x, Z) errs by at most e ulp of k(x, x);
+beyond/kernels.py gives e. A sum of n products errs by at most n ulp of the sum of their absolute
+values. For a computed factor L, L L^T differs from the matrix that was factored by at most the
+error of such a sum. For a computed inverse L^-1, L^-1 L differs from I by at most the error of such
+a sum (Higham 2002, Ch. 3, 8, 10). Each error is taken with its worst sign, to first order. `unit`,
+mostly 4 (n + e) ulp, covers up to four such errors in a row.
 """
 import math
 from functools import partial
@@ -60,20 +61,21 @@ class Enclosed(NamedTuple):
 def enclosed_gaussian(K, y, ln_noise, K_error, unit):
     """Variances and KL of a full GP with targets y (N,), with bounds on their rounding errors.
 
-    Returns (Linv, m), to be stored; (var, KL), by R (6), (8); (var_error, KL_error).
+    Returns three pairs: (Linv, m), which are to be stored; (var, KL), (N,) and a number, by R (6)
+    and (8); (var_error, KL_error), bounds on the rounding errors of var and KL.
 
         mean = K a, a = L^-T m,   var = sigma^2 - sigma^4 diag(K_y^-1),   K_y = K + sigma^2 I,
         KL = (ln|K_y| - N ln sigma^2 - N + sigma^2 tr K_y^-1 + a^T K a)/2
-    This KL is that of Q with the mean K a for `a` as computed, which rounding moves from K_y^-1 y.
+    Rounding moves `a` from K_y^-1 y. So this KL is that of the Q with mean K a, `a` as computed.
         K               (N, N): the kernel matrix, which may be that of any prior
         ln_noise        ln sigma^2
         K_error [y^2]   error of an entry of K
         unit            relative error of a sum, see the head of this file
 
     An error E of K_y or of L L^T changes K_y^-1 by K_y^-1 E K_y^-1. An error F of L^-1 L, |F| <=
-    unit |L^-1| |L|, changes it by L^-T F L^-1 and the transpose of that: by at most 2 unit |L^-T|
-    |L^-1| (|L| |L^-1|), where the entry i, j of the last product is at most ((K_y)_ii
-    (K_y^-1)_jj)^(1/2) by Cauchy-Schwarz. ValueError if K_y is not positive definite.
+    unit |L^-1| |L|, changes K_y^-1 by L^-T F L^-1 and its transpose. Both together are at most
+    2 unit |L^-T| |L^-1| (|L| |L^-1|). Here the entry i, j of |L| |L^-1| is at most
+    ((K_y)_ii (K_y^-1)_jj)^(1/2), by Cauchy-Schwarz. ValueError if K_y is not positive definite.
     """
     N = len(y)
     sigma2, ln_det, Linv, m, a = noisy_factors(K, y, ln_noise)
@@ -104,16 +106,17 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
 
 @in_doubles
 def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
-    """Returns the Enclosed of a full GP at the rows X (n, d) that certify it.
+    """Returns the Enclosed of a full GP at the rows X (n, d) that certify.
 
-        posterior            its StoredPosterior
-        ln_noise             ln of Q's noise variance in these rows
+        posterior            the StoredPosterior of this GP
+        ln_noise             ln of the noise variance that Q has in these rows
         var, KL              (n,) [y^2], [nats]: by (6) and (8), from enclosed_gaussian
         var_error, KL_error  their rounding errors, also from there
 
-    The stored arrays predict a variance other than `var`, since L^-1 is rounded: the errors
-    returned cover both. dQ/dP is N(y | f, sigma^2) up to a constant, so where the variances move
-    by dvar, KL moves, to first order, by -sum dvar/(2 sigma^2).
+    The stored arrays predict a variance other than `var`, since L^-1 is rounded. The errors
+    returned hold for both variances, and for the KL of both. dQ/dP is N(y | f, sigma^2) up to a
+    constant, so a change dvar of the variances changes KL, to first order, by
+    -sum dvar/(2 sigma^2).
     """
     mean, stored_var, mean_error, stored_error = enclosed_at(posterior, X)
     off = stored_error + np.abs(stored_var - var)
@@ -124,7 +127,7 @@ def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
 
 @in_doubles
 def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
-    """Returns the Enclosed of the full GP given X (N, d), y (N,), at these rows; R (6), (8).
+    """Returns the Enclosed of the full GP given X (N, d), y (N,), at the rows X; R (6), (8).
 
     Other arguments as in full_gp of pacgp_ref.py. ValueError for a kernel that is not in KERNELS.
     """
@@ -140,9 +143,10 @@ def enclosed_full(X, y, ln_theta, ln_noise, kernel=se_kernel):
 def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kernel):
     """The full GP given (X1, y1) and (X, y), as an Enclosed at X (n, d), for prior_from_part.
 
-    The GP given (X1, y1) alone is the prior P, see prior_from_part of beyond/certificates.py:
-        V = k(X, X1) L1^-T:   P = N(V m1, K), K = k(X, X) - V V^T;
-        Q by (6), (8) for K and y - V m1, with noise e^temper sigma_n^2
+    The prior P is the GP given (X1, y1) alone, see prior_from_part of beyond/certificates.py:
+        P at X:  N(V m1, K),   V = k(X, X1) L1^-T,   K = k(X, X) - V V^T
+        Q at X:  V m1 plus the GP of (6), (8) with kernel matrix K, targets y - V m1 and noise
+                 e^temper sigma_n^2
 
         X1, y1               (n1, d), (n1,): the rows that choose the prior
         X, y                 (n, d), (n,): the rows that certify
@@ -150,10 +154,11 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
         temper               the noise variance is e^temper times as large in the rows X as in X1
         kernel               a function in KERNELS
 
-    L1, m1 are the factor and stored mean of the first GP; L2, m2 those of the GP with K given y - V
-    m1. Q is stored as one GP given all rows, whose L^-1 has the lower left block -L2^-1 V L1^-1.
-    The rounding of this block moves the mean of Q at X by some dmean, and so KL by a^T dmean, where
-    a = L2^-T m2 = K^-1 (mean of Q - mean of P) is the gradient of KL in the mean.
+    L1 and m1 are L and m of the GP given (X1, y1); L2 and m2 are those of the GP with K and
+    y - V m1. Q is stored as one GP given all rows; the lower left block of its L^-1 is
+    -L2^-1 V L1^-1. The rounding of this block moves the mean of Q at X by some dmean, and so KL by
+    a^T dmean. Here a = L2^-T m2 = K^-1 (mean of Q - mean of P) is the gradient of KL w.r.t. the
+    mean of Q.
     """
     n = len(X)
     n1 = len(X1)
@@ -192,17 +197,17 @@ def enclosed_full_given(X1, y1, X, y, ln_theta, ln_noise, temper, kernel=se_kern
 def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=map):
     """The sparse GP with posterior (m, root), as an Enclosed at X (N, d); R (9), (10), (22), (23).
 
-        Q(f_M) = N(L m, L S L^T), S = root^T root, if prior is None
-
         Z, ln_theta   (M, d), (T,)
-        m, root       (M,), (M, M) triangular
-        prior         None: f_M is N(0, L L^T) under P, with L^-1 as stored. (m1, root1): f_M is
-                      N(L m1, L root1^T root1 L^T) under P, and (m, root) describes Q in the
-                      coordinates where P is N(0, I)
+        m, root       (M,), (M, M) triangular: with S = root^T root, N(m, S) is Q in the coordinates
+                      where P is N(0, I)
+        prior         None: f_M is N(0, L L^T) under P, N(L m, L S L^T) under Q. (m1, root1): f_M is
+                      N(L m1, L root1^T root1 L^T) under P, and
+                      N(L (m1 + root1^T m), L root1^T S root1 L^T) under Q
         kernel        a function in KERNELS
         over          map, or a pool's equivalent
 
-    ValueError where rounding may change K_MM by as much as the jitter.
+    L is the exact inverse of L^-1 as stored. ValueError where rounding may change K_MM by as much
+    as the jitter.
     """
     M = len(Z)
     k = signal_variance(ln_theta)
@@ -232,10 +237,11 @@ def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=
 @in_doubles
 def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, kernel=se_kernel,
                           over=map):
-    """The sparse GP given (X1, y1) and (X, y), both by (11), as an Enclosed at X (n, d).
+    """The sparse GP given (X1, y1) and (X, y), each by (11), as an Enclosed at X (n, d).
 
-    Under the prior P, the GP given (X1, y1), L^-1 f_M is N(m1, S1). In the coordinates where P is
-    N(0, I), Q is N(m', S'), with V and D of the rows X at the noise e^temper sigma_n^2:
+    The prior P is the GP given (X1, y1): under P, L^-1 f_M is N(m1, S1), with m1 and S1 by (11).
+    In the coordinates where P is N(0, I), Q is N(m', S'), with V and D of the rows X and the noise
+    e^temper sigma_n^2 in D:
         S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,
         m' = S' root1 V^T D^-1 (y - V m1)
     Z (M, d) and alpha are as in sparse_gp of pacgp_ref.py; other arguments as in
@@ -260,7 +266,8 @@ def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, ke
 def enclosed_at(posterior, X, over=map):
     """Returns [mean, var, mean_error, var_error], (n,) each, of a StoredPosterior at X (n, d).
 
-    They are of f, without noise; the errors are of rounding. over: map, or a pool's equivalent.
+    mean and var are of f, without noise; mean_error and var_error bound their rounding errors.
+    over: map, or a pool's equivalent.
     """
     Z, Linv, ln_theta, m, root, kernel = posterior
     blocks = in_blocks(X, None, (Z, ln_theta, Linv, kernel), keep=False)
@@ -270,7 +277,7 @@ def enclosed_at(posterior, X, over=map):
 
 @in_doubles
 def block_enclosed(rows, m, root):
-    """Returns what enclosed_marginals does, for one block: four lists, each of one array (n,).
+    """What enclosed_marginals returns, for one block: as four lists, of one array (n,) each.
 
     rows: the block, a Rows; m, root: of a StoredPosterior. `total` joins the lists of all blocks.
     """
@@ -282,12 +289,12 @@ def block_enclosed(rows, m, root):
 
 @in_doubles
 def enclosed_marginals(K, Linv, k, m, root, ulps):
-    """Predictive mean and variance of n rows, then their rounding errors; each is (n,).
+    """Returns mean and variance of f at n rows, then bounds on their rounding errors: (n,) each.
 
         V = K L^-T, U = V root^T, mean = V m, var_i = k - |V_i|^2 + |U_i|^2
-    With unit = 4 (ulps + M) ulp, V_ij errs by unit k |row j of L^-1|_1, and the sum that gives
-    U_ij by unit |V_i| |row j of root|.
-        K               (n, M): k(x, Z), which errs by `ulps` ulp of k in each entry
+    With unit = 4 (ulps + M) ulp, V_ij errs by at most unit k |row j of L^-1|_1. The sum over the
+    products in U_ij errs by at most unit |V_i| |row j of root|.
+        K               (n, M): k(x, Z), each entry of which errs by at most `ulps` ulp of k
         k               k(x, x)
         Linv, m, root   of a StoredPosterior
     """
@@ -313,7 +320,7 @@ def enclosed_marginals(K, Linv, k, m, root, ulps):
 
 @in_doubles
 def farthest_mean(y, enclosed):
-    """Returns the mean (n,) [y] farthest from y (n,) within its rounding error.
+    """Returns the mean (n,) [y] farthest from y (n,) within the rounding error of the mean.
 
     enclosed: an Enclosed at the n rows. The rounding of mean - y is counted as well.
     """
@@ -327,12 +334,14 @@ def farthest_mean(y, enclosed):
 def losses_of_mean(y, enclosed, eps, loss):
     """The loss (n,), rounded up, of predicting by the mean of Q, not by a draw from it.
 
-    It is R (18)-(21) at the mean farthest from y within its error, since each loss grows with that
-    distance. "01" and "band" are 1 even for the narrowest miss: no variance smooths the step.
+    This is the loss R (18)-(21) at the mean farthest from y within the mean's rounding error: each
+    loss grows with |mean - y|. "01" and "band" are 0 or 1, so they are 1 even for the narrowest
+    miss.
         y          (n,): targets
         enclosed   the Enclosed of Q at these rows
         eps        tolerance of the loss [y], a fraction of |y| for "band" and "relative"
-        loss       one of ZERO_ONE_LOSSES, or a key of AT_SHARE
+        loss       one of ZERO_ONE_LOSSES, "01" and "band", or a key of AT_SHARE: "square", "exp" or
+                   "relative"
     """
     off = np.abs(farthest_mean(y, enclosed) - y)
     goal = np.nextafter(eps * (np.abs(y) if loss in RELATIVE_LOSSES else 1.0), 0.0)
@@ -352,12 +361,13 @@ def risk_from_above(y, enclosed, eps, loss, floor):
         eps, loss   as in losses_of_mean
         floor       [y^2]: smaller variances are replaced by it
 
-    Expected losses are taken at the worst mean and variance. Every expected loss here grows with
-    |mean - y| and falls with eps. Over a short interval of variances it is largest at an end,
-    except for the loss "square", clipped at 1, which grows by at most 1/eps^2 times the interval's
-    length. The rounding of eps |y| is counted as well.
+    Expected losses are taken at the worst mean and variance within their rounding errors. Every
+    expected loss here grows with |mean - y| and falls with eps. Over the short interval of possible
+    variances it is largest at an end. The exception is "square", since it is clipped at 1: its
+    expectation grows over the interval by at most 1/eps^2 times the interval's length. The rounding
+    of eps |y| is counted as well.
 
-    ValueError if `loss` is none of those, and where a variance is negative beyond rounding.
+    ValueError for another loss, and if a variance is below 0 by more than its rounding error.
     """
     check_choice("loss", loss, (*ZERO_ONE_LOSSES, *AT_SHARE))
     var, var_error = enclosed.var, enclosed.var_error
@@ -376,9 +386,9 @@ def risk_from_above(y, enclosed, eps, loss, floor):
 
 
 def KL_from_above(KL, error):
-    """Returns a KL divergence [nats], rounded up by `error`, its rounding error, and at least 0.
+    """Returns a KL divergence [nats], rounded up: max(KL, 0) + error.
 
-    ValueError if KL is below -error or not finite.
+    error: a bound on the rounding error of KL. ValueError if KL is below -error or not finite.
     """
     if not -error <= KL < math.inf:
         raise ValueError(f"the KL divergence is {KL:.3g}, infinite or below 0 by more than "
@@ -389,8 +399,8 @@ def KL_from_above(KL, error):
 class Certified(NamedTuple):
     """A Fit with its risk R_S, KL and bounds rounded up: never below those of the stored posterior.
 
-    If prior_rows = 0, theta is on the grid Theta. Otherwise theta is as trained, the penalty has no
-    ln|Theta|, and Z of a full GP begins with the rows that chose the prior.
+    If prior_rows = 0, theta is on the grid Theta. Otherwise theta is as trained, so the penalty has
+    no ln|Theta|; then Z of a full GP begins with the rows that chose the prior.
     """
     fit: Fit                   # R_S, KL, bound and pinsker rounded up, on N rows
     prior_rows: int = 0        # rows that chose the prior and are not among the N: 0 in the paper
@@ -406,9 +416,9 @@ class Certified(NamedTuple):
 
 @in_doubles
 def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
-    """Returns a Certified: a Fit whose R_S, KL and bounds are those of Q, rounded up.
+    """Returns a Certified: its Fit is `fit` with the R_S, KL and bounds of Q, rounded up.
 
-        fit                  gives loss, eps, penalty and ln_confidence
+        fit                  a Fit, whose loss, eps, penalty and ln_confidence are used
         enclosed             the Enclosed of Q at the rows that certify
         y                    (N,): the targets of these rows
         prior_rows, temper   as in Certified
@@ -427,8 +437,10 @@ def from_above(fit, enclosed, y, prior_rows=0, temper=0.0):
 def strict(fit, X, y, over=map):
     """Rounds R_S, KL and bounds of a Fit up, by the error of their evaluation: returns a Certified.
 
-    X (N, d), y (N,): the data that `fit` was given; over: map, or a pool's equivalent. A Certified
-    is returned as it is. ValueError for bad input.
+        fit    the Fit; if it is already a Certified, it is returned unchanged
+        X, y   (N, d), (N,): the data that `fit` was given
+        over   map, or a pool's equivalent
+    ValueError for bad input.
     """
     if getattr(fit, "_fields", ()) == Certified._fields:
         return fit

@@ -1,17 +1,18 @@
 """Training from several starts, in blocks of rows: what the programs of own_data use.
 
 pacgp_ref.fit is the paper's: one optimisation from one start, with one parametrisation of the
-kernel. Here several starts race for RACE evaluations, and the best goes on; a bound is minimised
-from the paper's start and from the optimum of the likelihood; training on a large table begins with
-part of its rows. Any start may depend on the data: the certificate holds for every Q at once. Rows
-that certify nothing, being used for training alone, may also choose the box in which theta is
-searched, the kernel, and whether outlying targets are clipped. Not in the papers.
+kernel. Here several starts race for RACE evaluations each, and the one with the least objective
+goes on. A bound is minimised from the paper's start and from the optimum of the likelihood.
+Training on a large table begins with part of its rows. Any start may depend on the data: the
+certificate holds for every Q at once. Rows that certify nothing, being used for training alone, may
+also choose the box in which theta is searched, the kernel, and whether outlying targets are
+clipped. Not in the papers.
 
 Arguments that are not described are those of pacgp_ref.fit, among them X (N, d), y (N,), method (a
 key of METHODS), M (number of inducing inputs), kernel (a function as se_kernel), and ard: whether
-there is a lengthscale per input. `settings` are further arguments of fit, as keywords. A search
-calls `run(x, kernel, ard)`, where x is a dict of parameters to start from: `run` is the function
-`leg` with all other arguments filled in.
+there is a lengthscale per input. `settings` are further arguments of fit, as keywords. `run` is the
+function `leg` with all arguments but the first three filled in: a search calls it as
+run(x, kernel, ard), where x is a dict of parameters to start from.
 """
 import math
 import warnings
@@ -49,23 +50,23 @@ FAR = 4.0
 # --- one search, and several ---------------------------------------------------------------------
 
 def start_for(kernel, start_theta=None, **settings):
-    """Returns a function (d, ard) -> ln_theta, the start: start_theta or else the kernel's own.
+    """Returns a function (d, ard) -> ln_theta: where training of a kernel starts.
 
-    settings: other arguments of fit, ignored.
+    It is start_theta, if given, else the kernel's own. settings: other arguments of fit, ignored.
     """
     return start_theta or partial(start_of, kernel)
 
 
 def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
-    """Returns the Fit of one optimisation, in blocks; a FitWarning is not shown.
+    """Returns the Fit of one optimisation, in blocks of rows; a FitWarning is not shown.
 
-        x          dict of parameters to start from, `start` of fit; it may lack some
+        x          dict of parameters to start from; those it lacks start as in fit
         over       map, or the map of a pool
-        Z          inducing inputs (M, d) to start from, if x has none
+        Z          inducing inputs (M, d) to start from, if x has none; None: as in fit
         settings   other arguments of fit
 
-    If settings have no grid, it is WIDE, whose box suits rows that only train; with ard and fewer
-    than ROWS_PER_COLUMN rows per column it is GRID.
+    If settings have no grid, the grid is WIDE, whose box suits rows that only train. With ard and
+    fewer than ROWS_PER_COLUMN rows per column, the grid is GRID instead.
     """
     few = ard and len(X) < ROWS_PER_COLUMN * X.shape[1]
     settings = dict(grid=GRID if few else WIDE) | settings
@@ -78,8 +79,8 @@ def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
 def parametrisations(d, start_theta, ard):
     """Returns the list of values of `ard` to try with d inputs: [ard], or both if ard is None.
 
-    It is [True] if the kernel has as many parameters either way. start_theta: function of d and
-    ard, from start_for.
+    If the kernel has as many parameters with ard as without, the list is [True].
+        start_theta   function of d and ard that returns ln_theta, from start_for
     """
     if len(start_theta(d, False)) == len(start_theta(d, True)):
         return [True]
@@ -100,7 +101,8 @@ def end_of(found, settings):
 def objective_of(found):
     """Returns the objective at a Fit's optimum, plus STRONG if its kernel is rougher than SE.
 
-    A race keeps the Fit where it is least. found: the Fit, by a bound or a likelihood.
+    A race keeps the Fit for which this is least, so a rougher kernel must be better by STRONG.
+    found: the Fit, trained by a bound or a likelihood.
     """
     return found.optimum.f + STRONG * (found.kernel in ROUGHER)
 
@@ -121,11 +123,13 @@ def left_out(found, y):
 def criterion(found, trained, y):
     """Returns a score of a Fit, the lower the better, to choose ard and whether to clip targets.
 
-    Full GP: the mean squared leave-one-out error against y (N,). Sparse GP: BIC (Schwarz 1978),
+    Full GP: the mean squared leave-one-out error. Sparse GP: BIC (Schwarz 1978),
         -ln p(y) + ln(N)/2 * (number of free entries of ln_theta)
-    Entries whose absolute value is the largest are taken to be at the edge of the box, not free.
-        found     the Fit, by the likelihood
+    Entries with the largest absolute value are not counted as free: they are taken to be at the
+    edge of the box.
+        found     the Fit, trained by the likelihood
         trained   (N,): the targets that `found` was trained on, which may be clipped
+        y         (N,): the targets as given, from which the leave-one-out error is taken
     """
     family, _ = METHODS[found.method]
     if not FAMILIES[family].inducing:
@@ -147,9 +151,10 @@ def limited(run, evals):
 def race(run, starts, trained=()):
     """Trains from several starts; after RACE evaluations each, the best goes on: returns its Fit.
 
+    The best is the one whose objective_of is least.
         run       a partial of `leg`: called with x, kernel, ard it returns a Fit
         starts    list of (x, kernel, ard)
-        trained   Fits, already trained, that compete with them
+        trained   Fits, already trained, that compete with those from `starts`
     """
     fits = [*trained, *(limited(run, RACE)(*start) for start in starts)]
     best = min(fits, key=objective_of)
@@ -157,7 +162,7 @@ def race(run, starts, trained=()):
 
 
 def likelihood_fits(run, kernel, ards):
-    """Returns Fits by the marginal likelihood, one per value in ards, each the best from STARTS.
+    """Returns Fits by the marginal likelihood, one per value in ards, each by a race from STARTS.
 
         run      a partial of `leg` whose method is a likelihood
         kernel   the kernel to train, a function
@@ -178,9 +183,12 @@ def likelihood_fits(run, kernel, ards):
 def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, **settings):
     """Returns the best Fit over kernels, a list of functions, and ards, a list of values of ard.
 
-    If the method minimises a likelihood, the first kernel decides between one lengthscale and one
-    per input; the others start from its optimum, until one is worse than the one before. If it
-    minimises a bound, only the first kernel is tried. Given `start` or `batch`, there is one
+    If the method minimises a likelihood, `criterion` chooses ard with the first kernel. The other
+    kernels start from its optimum, in turn, until one has a lower likelihood than the one before.
+    The Fit with the least objective_of goes on. If the method minimises a bound, only the first
+    kernel is tried, and a race decides between the values of ard.
+
+    Training on many rows begins with part of them. Given `start` or `batch`, there is one
     optimisation, with the first of kernels and of ards. Other arguments as in multistart_fit.
     """
     family, objective = METHODS[method]
@@ -220,12 +228,12 @@ def multistart_fit(X, y, method="kl-PAC-GP", M=None, ard=False, kernel=se_kernel
     """Returns a Fit as pacgp_ref.fit does, with its arguments, but from several starts, in blocks.
 
     These arguments differ or are new:
-        ard          False, True, or None: the better of the two
+        ard          False or True; None: both are tried, and the better is kept, see `search`
         last_evals   largest number of evaluations on all N rows, after training on part of them.
                      None: the larger of LAST_EVALS and LAST_ROWS // N
         over         map, or the map of a pool or an engine: docs/scale.md#threads-and-machines
-        seed         also draws the part of the rows that trains first
-        callback     called in each optimisation; a true result ends that one
+        seed         as in fit; it also draws the part of the rows that trains first
+        callback     as in fit, called in each optimisation; a true result ends that optimisation
         start        as in fit; if given, there is one optimisation, on all rows
     Rows in memory-mapped files are read where they are used; the files must stay as they are.
     """
@@ -239,7 +247,7 @@ def paper_fit(X, y, method="kl-PAC-GP", M=None, ard=None, n_eps=1, kernel=None, 
               **settings):
     """Trains from several starts, in blocks, for the paper's certificate: returns the Fit.
 
-        ard      None: the better of one lengthscale and one per input
+        ard      None: one lengthscale and one per input are tried, see `search`
         n_eps    number of values of eps that the certificate holds for
         kernel   None: SE
         grid     (L, G): each ln theta is rounded to one of G + 1 points in [-L, L]
@@ -261,7 +269,7 @@ def cut(y):
     """Returns the targets y (N,) with outliers clipped to FAR deviations from the median.
 
     A deviation is 1.4826 times the median absolute deviation, which estimates the standard
-    deviation of a normal law; where it is 0, y is returned.
+    deviation of a normal law. If it is 0, y is returned as it is.
     """
     middle = np.median(y)
     far = FAR * 1.4826 * np.median(np.abs(y - middle))
@@ -272,14 +280,15 @@ def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settin
     """Trains, in blocks, on rows that certify nothing: rows used for training alone.
 
     Returns the Fit and the targets (N,) it was trained on. For the method "full-GP" these are
-    cut(y) if that is better by `criterion`, else y.
-        ard      None: one lengthscale or one per input, by `criterion`
-        kernel   None: SE, or a rougher one, by the likelihood
+    cut(y) if that is better by `criterion`, else y. For other methods they are y.
+        ard      None: one lengthscale and one per input are tried, see `search`
+        kernel   None: SE or, if the method minimises a likelihood, a rougher one that is better by
+                 more than STRONG
     Other arguments as in multistart_fit.
 
     Theorem: given these rows, the prior, or the fit to be tested, is fixed, whatever chose it. The
-    other rows are independent of them, so the choice of start, kernel, box and targets costs
-    nothing.
+    rows that certify are independent of these rows, so the choice of start, kernel, box and targets
+    costs nothing.
     """
     X, y = check_data(X, y, copy=False)
     _, objective = METHODS[method]

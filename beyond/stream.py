@@ -1,23 +1,24 @@
 """A Gaussian process that learns from a stream, with three certificates that hold at every row.
 
 O-PACGP as Liu et al. (2022) publish it is `online.stream`; the value it minimises is no bound. Here
-the KL is counted before kernel, noise and scale change, which makes the certificates hold: `begin`
-takes the first rows, `step` a batch, `forecast` predicts, `certificates` returns the bounds.
-Symbols are those of online.py, and
+the KL of a batch is counted before kernel, noise and scale change. This makes the certificates
+hold. `begin` takes the first rows, `step` a batch; `forecast` predicts; `certificates` returns the
+bounds. Symbols are those of online.py, and
 
     code            meaning, unit
     settings        what is declared before the stream, a Settings
     learner         the state carried from batch to batch, a Learner
     ledger          sums over the rows that count (all after those of `begin`), a Ledger
-    old, new, Q     P_i, the posterior before a batch; the posterior after it; the Q_i that the
-                    ledger counts for this batch; in scaled units
+    old, new, Q     P_i, the posterior before batch i; the posterior after it; Q_i, the one of these
+                    two that the ledger counts for batch i. All in scaled units
     posterior       a Posterior: f at the inducing inputs Z (M, d) is u = L alpha, where
                     L L^T = k(Z, Z) + jitter and alpha ~ N(S b, S), S = (I + A)^-1 = root^T root
     ln_theta        parameters of the kernel, a function as se_kernel; ln_noise is ln of the noise
                     variance
     middle, unit    mean and standard deviation of the targets learnt so far [y]: y = middle +
                     unit y_s, where y_s is in scaled units. X is scaled by Learner.input_scale
-    eps_y, eps_s    tolerance in [y], in scaled units; settings.eps in units of settings.unit
+    eps_y, eps_s    tolerance of the loss: eps_y in [y], eps_s in scaled units. settings.eps is the
+                    same tolerance in units of settings.unit
 """
 import math
 from functools import partial
@@ -54,7 +55,7 @@ LEARN = ("window", "nothing")
 class Settings(NamedTuple):
     """What is declared before the stream.
 
-    The best of several choices tried on one stream is not certified.
+    If several choices are tried on one stream and the best is taken, that one is not certified.
     """
     eps: float = 0.6           # tolerance of the loss, in units of `unit`
     loss: str = "01"           # "01", "square" or "exp"
@@ -70,18 +71,19 @@ class Settings(NamedTuple):
     rate: float = 0.05         # step size of Adam
     forgetting: float = 1.0    # forgetting factor: the share of what is known that is kept from
                                # batch to batch, below 1 for a target that drifts
-    unit: str = "first"        # of eps: the deviation of the first rows, or the target's own ("y")
+    unit: str = "first"        # unit of eps: the deviation of the first rows, or the target's ("y")
 
 
 class Ledger(NamedTuple):
     """Sums over all rows after those of `begin`, from which certificates are computed.
 
-    The sums are rounded up; losses have no unit.
+    `before` and `mean` are of P_i, the posterior before batch i; `after` and `KL` of Q_i, which is
+    the posterior after it, or P_i. The sums are rounded up; losses have no unit.
     """
     rows: float = 0.0
-    before: float = 0.0        # loss of predictions drawn from the GP before each batch came
-    mean: float = 0.0          # loss of that GP's mean
-    after: float = 0.0         # loss of the Q_i of each batch, and
+    before: float = 0.0        # loss of predictions drawn from P_i
+    mean: float = 0.0          # loss of the mean of P_i
+    after: float = 0.0         # loss of predictions drawn from Q_i
     KL: float = 0.0            # KL(Q_i||P_i) [nats], over batches
 
 
@@ -93,7 +95,7 @@ class Moments(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """The state of the certified O-PACGP between batches, of a size that does not grow."""
+    """The state of the certified O-PACGP after batch i, of a size that does not grow."""
     settings: Settings         # the same from the first row to the last
     posterior: Posterior       # P_{i+1}, in scaled units
     ln_noise: np.ndarray       # ()
@@ -132,9 +134,10 @@ def middle_and_unit(moments, unit="y"):
     """Mean and standard deviation [y] of the targets so far; 1 for the latter if they are constant.
 
         moments   the Moments of these targets
-        unit      what eps is in units of, as Settings.unit: "first", this deviation, or "y"
-    ValueError if the squares of the targets overflow or, with unit "first", if the targets are
-    constant up to rounding.
+        unit      Settings.unit, the unit of eps: "first", the deviation of the first rows, or "y",
+                  the unit of y itself
+    ValueError if the squares of the targets overflow. With unit "first" also if the targets are
+    constant up to rounding, since their deviation is no unit then.
     """
     n, mean, squares = moments
     if not math.isfinite(squares):
@@ -151,9 +154,10 @@ def middle_and_unit(moments, unit="y"):
 def rescale(posterior, ratio, shift, forgetting=1.0):
     """Returns the Posterior in new units of the target: that of f', where f = ratio f' + shift.
 
+    So ratio is the new unit divided by the old, and f' = L alpha' at the inducing inputs:
         alpha = ratio alpha' + shift L^-1 1,   so A' = ratio^2 A and b' = ratio (b - shift A L^-1 1)
-    A' and b' are also multiplied by `forgetting`, in [0, 1]. The prior of f' is again N(0, k): a
-    new prior, chosen from the past alone, which a certificate allows.
+    A' and b' are also multiplied by `forgetting`, in [0, 1]: 1 forgets nothing. The prior of f' is
+    again N(0, k): a new prior, chosen from the past alone, which a certificate allows.
     """
     A = forgetting * ratio**2 * posterior.A
     b = forgetting * ratio * (posterior.b - shift * posterior.A @ np.sum(posterior.Linv, 1))
@@ -170,7 +174,8 @@ def column_middle(V):
 def column_scale(V, middle):
     """Root mean square (d,) of each column of V (n, d) after `middle` (d,) is subtracted.
 
-    It does not overflow. It is inf for a constant column, which becomes 0 when divided by it.
+    No square overflows. The result for a constant column is inf, so that a column divided by it
+    is 0.
     """
     top = np.maximum(np.abs(V).max(0), TINY)
     size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))
@@ -181,8 +186,8 @@ def column_scale(V, middle):
 def ordinary(v):
     """Returns a mask (n,), False for outliers among the values v (n,).
 
-    An outlier is farther from the median than FAR times the upper quartile of those distances that
-    are not 0.
+    An outlier's distance from the median exceeds FAR times the upper quartile of all distances from
+    the median that are not 0.
     """
     off = np.abs(v - np.median(v))
     usual = np.quantile(off[off > 0], 0.75, method="lower") if np.any(off) else 0.0
@@ -193,11 +198,11 @@ def ordinary(v):
 def expected(off, sd, before):
     """Returns a mask (n,) of rows to learn: False where the forecast's error is an outlier.
 
-        off      (n,): absolute errors of the forecasts
+        off      (n,): absolute errors of the forecasts, in the order of the rows
         sd       (n,): standard deviations of the forecasts, noise included
         before   absolute errors of earlier batches, the latest at the end
     An error is an outlier if it exceeds both FAR sd and FAR times the median of the four errors
-    before it. So after a jump in level, the third row is learnt.
+    just before it. So after a jump in level two rows are left out, and the third is learnt.
     """
     errors = np.append(before, off)
     ends = len(before) + np.arange(len(off))
@@ -228,10 +233,12 @@ def awake_units(X, y, ln_theta, ln_noise, kernel):
         ln_theta, ln_noise   parameters of the kernel and ln of the noise variance, for the evidence
         kernel               a function as se_kernel
     A change is the absolute difference of an input between two rows in succession, if not 0. An
-    input wakes when the median of its last five changes is above WAKES; of fewer than three
-    changes none is taken, since a single outlying row makes two. Its factor is this median to the
-    power 0, 1/3, 2/3 or 1. The power is the same for all that wake: the one that gives the last
-    rows, divided by the factors, the highest evidence, L (4). Other inputs have factor 1.
+    input wakes when the median of its last five changes is above WAKES. With fewer than three
+    changes it does not wake, since a single outlying row makes two.
+
+    The factor of an input that wakes is this median to the power 0, 1/3, 2/3 or 1. The power is the
+    same for all of them: the one for which the last rows, their inputs divided by the factors, have
+    the highest evidence, L (4). Other inputs have factor 1.
     """
     ratio = np.ones(X.shape[1])
     for k, change in enumerate(np.abs(np.diff(X, axis=0)).T):
@@ -252,9 +259,9 @@ def awake_units(X, y, ln_theta, ln_noise, kernel):
 def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
     """Returns the sorted indices of at most M rows of Z (N, d) that explain the others best.
 
-    By greedy pivoted Cholesky of k(Z, Z), where k is `kernel`, a function as se_kernel, with the
-    parameters ln_theta. It stops when at most a share JITTER of the prior variance of each row is
-    unexplained, so repeated rows are left out.
+    They are chosen by greedy pivoted Cholesky of k(Z, Z), where k is `kernel`, a function as
+    se_kernel, with the parameters ln_theta. The choice ends when at most a share JITTER of the
+    prior variance of each row is unexplained, so repeated rows are left out.
     """
     k = signal_variance(ln_theta)
     unexplained = np.full(len(Z), k)
@@ -275,15 +282,16 @@ def pivot_rows(Z, M, ln_theta, kernel=se_kernel):
 def extended(posterior, X, most=None, share=0.01):
     """Adds inducing inputs to a Posterior: the rows of X (n, d) least explained so far.
 
+    With L_a, Z_a those of `posterior`, and X the rows that are added, the new L is
         L = (L_a 0; B C),   B = k(X, Z_a) L_a^-T,   C C^T = k(X, X) + jitter - B B^T
 
-        most    how many at most, chosen by pivot_rows; None: no limit
-        share   a row is added only if more than this share of its prior variance is unexplained;
-                0: all rows, Z = [Z_a; X]
+        most    how many rows are added at most, chosen by pivot_rows; None: no limit
+        share   a row is added only if more than this share of its prior variance is unexplained.
+                0: this condition is dropped, so without `most` all rows are added
 
-    L_a, Z_a are those of `posterior`. A and b get zeros for the new entries of alpha, since the
-    data say nothing about them; the old entries of L^-1, A and b stay. Returns the new
-    Posterior, or `posterior` itself if nothing is added.
+    A and b get zeros for the new entries of alpha, since the data say nothing about them; the old
+    entries of L^-1, A and b stay. Returns the new Posterior, or `posterior` itself if nothing is
+    added.
     """
     ln_theta = posterior.ln_theta
     kernel = posterior.kernel
@@ -339,7 +347,7 @@ def enclosed_kl(new, old):
 def enclosed_posterior(posterior, X):
     """Returns the marginals of a Posterior at X (n, d), with bounds on their rounding errors.
 
-    They come as an Enclosed of beyond/rounding.py, whose `posterior` is None and whose KL is 0.
+    What is returned is an Enclosed of beyond/rounding.py, in which `posterior` is None and KL is 0.
     """
     M = len(posterior.Z)
     k = signal_variance(posterior.ln_theta)
@@ -364,19 +372,21 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
                    learnt=None):
     """Learns a batch and adds its losses and KL to the ledger.
 
-    Returns the new Posterior, Q_i and the new Ledger.
-        old            P_i; the new Posterior and Q_i have its kernel
+    Returns the new Posterior, which has learnt the batch; Q_i, the Posterior that the ledger counts
+    for this batch; and the new Ledger.
+        old            P_i, the Posterior before; the new Posterior and Q_i have its kernel
         X, y           (n, d), (n,): the batch, in scaled units
         ln_noise       ln of the noise variance, in scaled units
         eps, loss      tolerance of the loss, in scaled units; its name, of CERTIFIED_LOSSES
         M              inducing inputs to add at most; dropping some comes later and adds no KL
         ledger         the Ledger before
-        middle, unit   the forecast is middle + unit mean [y]; the losses of P_i allow for its
-                       rounding
+        middle, unit   the forecast is middle + unit mean [y]: the rounding of this sum is counted
+                       in the losses of P_i
         learnt         (X, y) of the rows to learn from; None: all
 
-    Sums are rounded up. Any Q_i may be counted: here it is the new posterior, or P_i if its
-    loss + KL/lam is no larger (its KL is 0), where lam is about the best value for the rows so far.
+    Sums are rounded up. Any Q_i may be counted. Here it is P_i, whose KL is 0, if the loss of P_i
+    on the batch is at most loss + KL/lam of the new Posterior; otherwise it is the new Posterior.
+    lam is about the rate that gives the least bound for the rows so far.
     """
     n = len(y)
     k = signal_variance(old.ln_theta)
@@ -423,7 +433,7 @@ def learnt(p, adam, X, y, kernel, steps, rate):
 def directions(X):
     """Returns whether each column of X (n, d) ever rises from row to row, and ever falls: (2, d).
 
-    Where the two differ, the column only rises or only falls, as a clock does.
+    A column for which one is true and the other false goes one way only, as a clock does.
     """
     steps = np.diff(X, axis=0)
     return np.array([np.any(steps > 0, 0), np.any(steps < 0, 0)])
@@ -470,15 +480,17 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
           input_scale=None, kernel=se_kernel):
     """Starts learning from the first rows X (n, d), y (n,), n >= 2, in their own units: a Learner.
 
-    These rows set the scale and P_1, and are not certified; rows of outlying targets are left out.
+    These rows set the scale and P_1, and are not certified. Rows whose target is an outlier are
+    left out.
         settings             a Settings
-        ln_theta, ln_noise   start, in scaled units (default: lengthscales and signal variance 1);
-                             the first `step` raises the noise variance to at least MIN_NOISE
+        ln_theta, ln_noise   where training starts, in scaled units; ln_theta None: lengthscales and
+                             signal variance 1. The first `step` raises the noise variance to at
+                             least MIN_NOISE
         pretrain             steps of Adam from this start, at rate 2 settings.rate, on these rows:
                              O(n^3) a step; none with settings.learn = "nothing"
         input_scale          (2, d): mean and deviation of the inputs, if known beforehand, as from
                              the range of a clock or a sensor; None: those of these rows
-        kernel               of KERNELS in beyond/kernels.py
+        kernel               a function in KERNELS of beyond/kernels.py
     At most settings.M of the rows become inducing inputs, by pivot_rows. ValueError for bad input.
     """
     X, y = check_data(X, y)
@@ -525,16 +537,17 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
 def step(learner, X, y):
     """Learns a batch X (n, d), y (n,), n >= 0, in the units of `begin`: returns the new Learner.
 
-    First come the terms of the certificates: the loss of P_i on the batch it has not seen; Q_i
-    under the kernel of P_i; the loss of Q_i and KL(Q_i||P_i). Then follow the changes that may use
-    the whole past, this batch included: kernel, noise and scale change, inducing inputs are
-    dropped, and the result is P_{i+1}. A batch adds one KL, and the losses of all its rows.
-    Whether a row opens a new batch must be decided before the row is seen; with batches of a fixed
-    size it is.
+    First come the terms of the certificates. These are the loss of P_i on the batch, which it has
+    not seen; the loss of Q_i, which has the kernel of P_i; and KL(Q_i||P_i). So a batch adds one
+    KL, and the losses of all its rows. Then kernel, noise and scale change, inducing inputs are
+    dropped, and the result is P_{i+1}. These changes may use the whole past, this batch included.
+
+    Whether a row opens a new batch must be decided before the row is seen. Batches of a fixed size
+    satisfy this.
 
     learner: from `begin` or `step`; it is not changed. ValueError for bad input. If rows are
-    skipped because of this error, or because of any value in them, a certificate does not cover
-    them: it is about the other rows alone.
+    skipped because of this error, or because of any value in them, a certificate does not cover the
+    skipped rows: it is about the other rows alone.
     """
     check_kind("learner", learner, Learner, "begin or step")
     settings = learner.settings
@@ -597,7 +610,7 @@ def step(learner, X, y):
 def forecast(learner, X_new):
     """Predicts at X_new (n, d), in the units of `begin`: returns mean [y], var_f and var [y^2].
 
-    Each is (n,): var_f is the variance of f; var that of y, noise included. learner: a Learner.
+    Each is (n,). var_f is the variance of f, and var that of y, noise included. learner: a Learner.
     """
     check_kind("learner", learner, Learner, "begin or step")
     X_new = check_columns("X_new", X_new, learner.input_scale.shape[1])
@@ -612,12 +625,12 @@ def forecast(learner, X_new):
 class Certificates(NamedTuple):
     """Certificates for the rows that count, each with probability 1 - delta/3 at all times.
 
-    The rows that count are all after those of `begin`.
+    Each bounds a mean risk over these rows, which are all after those of `begin`. `draw` and `mean`
+    are about P_i, the GP before batch i; `training` about Q_i, which the ledger counts for it.
     """
-    draw: Certificate          # predictions drawn from the GP before each row came; L (11)
-    mean: Certificate          # its mean
-    training: Certificate      # the Q_i of each batch, on a row drawn anew as the batch's was;
-                               # L (10)
+    draw: Certificate          # of predictions drawn from P_i; L (11)
+    mean: Certificate          # of the mean of P_i
+    training: Certificate      # of Q_i, on rows drawn anew as those of batch i were; L (10)
 
 
 @in_doubles
@@ -625,11 +638,13 @@ def certificates(learner):
     """Returns the Certificates of a Learner so far.
 
     All hold at once, at all times, with probability 1 - delta. The risk at a row is its expected
-    loss given the rows before and, if incomplete rows are left out, given that it is complete. The
-    same numbers also bound the risks that are given the row's inputs as well; that statement may
-    fail with another probability delta. Only the training certificate has a KL. It is about the Q_i
-    that the ledger counts, see charged_update: of each batch the posterior before inducing inputs
-    are dropped, or P_i. ValueError if no row counts yet.
+    loss given the rows before. If incomplete rows are left out, it is also given that the row is
+    complete. The same numbers bound the risk given the row's inputs as well: this second statement
+    may fail with another probability delta.
+
+    Only the training certificate has a KL. It is about the Q_i that the ledger counts, see
+    charged_update: for each batch the new posterior before inducing inputs are dropped, or P_i.
+    ValueError if no row counts yet.
     """
     check_kind("learner", learner, Learner, "begin or step")
     ledger = learner.ledger
@@ -643,7 +658,7 @@ def certificates(learner):
 def check_settings(settings):
     """Returns the Settings, each value checked and converted.
 
-    ValueError names the first wrong one.
+    ValueError names the first wrong value.
     """
     check_kind("settings", settings, Settings, "Settings(...)")
     lams = check_array("lams", np.atleast_1d(settings.lams), 1)

@@ -3,7 +3,7 @@
 `run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line; `ax` is a
 matplotlib axes. `J.` is predictive.py; methods are named as there, such as "PPGPR-MFD". SCORES are
 the NLL, RMSE and CRPS of predictions, and the share of noise in their variance. A row is a dict:
-column -> entry, a number, a pair (mean, standard error), or a text.
+column -> entry. An entry is a number, a pair (mean, standard error), or a text.
 """
 import itertools
 import math
@@ -47,8 +47,9 @@ def series_panel(ax, run, x, y, method, M, epochs):
         x, y        (N, 1), (N,): the standardised data
         method, M   "SVGP" or "PPGPR-Chol", trained here with M inducing inputs
         epochs      of training
-    Returns its row of the table: method, standard deviations sigma_k of the kernel and sigma_obs
-    of the noise, share of noise in the variance, NLL.
+    Returns the method's row of the figure's table. It has the method, the standard deviations
+    sigma_k of the kernel and sigma_obs of the noise, and, at the data, the mean share of noise in
+    the predictive variance and the NLL.
     """
     say = lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}")
     fit = J.fit(x, y, method, M, beta_reg=1.0, epochs=epochs, seed=run.seed, callback=say)
@@ -89,7 +90,10 @@ def J_fig1(run, M, epochs):
 
 
 def sets_of(run):
-    """Returns the names of the data sets of J's comparisons, for the run's size and data."""
+    """Returns the names of the data sets that J's methods are compared on.
+
+    With --data they are three real sets, and at full size two more. Without, they are generated.
+    """
     if run.real:
         return J_SETS + AT_FULL * (run.size == "full")
     return tuple(GENERATED)
@@ -120,7 +124,7 @@ def split_of(run, data, split, N):
         data    the name of the data set
         split   the number of the split, from 0
         N       rows to generate, unless the data are real
-    The shares are 15 : 3 : 2, J App. C.1.
+    Training, test and validation rows are as 15 : 3 : 2, J App. C.1.
     """
     X, y = data_set(run, data, lambda rng: GENERATED[data](rng, N), "score_table", run.size, data)
     order = run.seeded(data, split).permutation(len(y))
@@ -130,7 +134,7 @@ def split_of(run, data, split, N):
 def scores_at(predictor, X, y):
     """Returns the list of the four SCORES at X (n, d), y (n,).
 
-    The last is the share of noise in the variance. predictor: a J.Predictor.
+    The last is the mean share of noise in the predictive variance. predictor: a J.Predictor.
     """
     _, var_f = J.predict(predictor, X)
     mean, var = J.predict_y(predictor, X)
@@ -139,11 +143,12 @@ def scores_at(predictor, X, y):
 
 
 def weights(method, validate):
-    """Returns a list of the weights to train a method with: each (beta_reg,) or (1, gamma).
+    """Returns a list of the weights to train a method with, one tuple per training.
 
-    beta_reg is the weight of the KL divergence, gamma the exponent of "gamma-robust". validate:
-    if True, the list has all values that the paper tries, and validation rows choose one of them
-    (see `scores_of`); if False, it has one fixed value.
+    The tuple is (beta_reg,), the weight of the KL divergence. For "gamma-robust" it is (1, gamma):
+    beta_reg = 1 and the exponent gamma. validate: if True, the list has all values that the paper
+    tries, and validation rows choose one of them (see `scores_of`); if False, it has one fixed
+    value.
     """
     if method == "gamma-robust":
         return [(1.0, gamma) for gamma in (J.GAMMAS if validate else (1.03,))]
@@ -155,8 +160,9 @@ def scores_of(run, data, method, split, validate):
     """Returns a method's SCORES on the test rows of a split, or None if too few trainings are done.
 
     data: the name of a data set; split: a number from 0; validate: as in `weights`. There is one
-    training for each of the `weights`. Of those that are done the one with the lowest validation
-    NLL counts. At least two must be done, or the only one.
+    training for each of the `weights`. Of the trainings that have been run, the one with the lowest
+    validation NLL counts. If there are several `weights`, at least two trainings must have been
+    run.
     """
     each = [run.once(score_run, data, method, split, *one) for one in weights(method, validate)]
     found = [scores for scores in each if scores]
@@ -172,7 +178,9 @@ def score_rows(run, splits, methods, scores, validate):
         methods    a list of names
         scores     which of SCORES to report
         validate   as in scores_of
-    Differences are taken within a split; numbers are pairs (mean, standard error over splits).
+    A difference is the method's score minus SVGP's on the same split. For the share of noise there
+    is none. Numbers are pairs (mean, standard error over splits). A method that has not been run on
+    a data set has no row there.
     """
     rows = []
     for name in sets_of(run):
@@ -197,7 +205,7 @@ def score_lines(ax, rows, score, quantity, title):
         score      a name in SCORES, for the label
         quantity   the column to draw: the score or its difference from SVGP's
         title      of the panel
-    Bars are one standard error.
+    Error bars are +- one standard error.
     """
     sets = list(dict.fromkeys(row["data"] for row in rows))
     methods = list(dict.fromkeys(row["method"] for row in rows))
@@ -210,10 +218,10 @@ def score_lines(ax, rows, score, quantity, title):
 
 
 def printed_rows(methods, score):
-    """Returns the rows of J Table 3 as published, with the difference of a score from SVGP's added.
+    """Returns rows of J Table 3 as published, each with a column added: its score minus SVGP's.
 
-    methods: a list of names, of those to return; score: a name in SCORES. Rows without this score
-    are left out.
+    methods: the names of the methods to return; score: the name of that score, in SCORES. Rows
+    without this score are left out.
     """
     rows = [row for row in printed("J_table3", "data", "method")
             if row["method"] in methods and score in row]
@@ -225,11 +233,11 @@ def score_figure(run, splits, validate, score, methods, title):
     """Draws Figs. 2-4 and 6-9: our scores above, below them the paper's on its twelve sets.
 
         splits, validate, methods   as in score_rows
-        score                       one of SCORES; the paper prints no numbers for the share of
-                                    noise, which has our panel alone
+        score                       one of SCORES. The paper prints no numbers for the share of
+                                    noise: there the lower panel is left out
         title                       a function that returns the title, given the name of the column
                                     drawn, our rows and the paper's
-    Returns the picture, the rows and [title], as `figure` asks for.
+    Returns the picture, the rows of the table (ours, each followed by the paper's) and [title].
     """
     rows = score_rows(run, splits, methods, (score,), validate)
     theirs = printed_rows(methods, score)
@@ -257,13 +265,16 @@ def score_figure(run, splits, validate, score, methods, title):
 def counted(claim, pairs, column, rows, theirs):
     """Returns a title that says on how many data sets a claim holds, here and in the paper.
 
-    It also says on how many sets there is a tie, and in how many of our comparisons, in each
-    direction, the error bars are apart.
-        claim    in words
-        pairs    the claim as a list of (lower, higher), each the name of a method, for its value
-                 in `column`, or the number 0.5: on a set it holds if all these inequalities do
+    The claim is a list of inequalities; on a data set it holds if all of them do. The title also
+    says on how many sets there is a tie. If our rows have standard errors, it says how many of our
+    inequalities (one per set and pair) hold by more than the two errors together, and how many fail
+    by more than that.
+        claim    the claim in words, which the title begins with
+        pairs    the inequalities, a list of (lower, higher). Each of the two is the name of a
+                 method, which stands for its value in `column`, or the number 0.5
         column   the name of the column that is compared
-        rows     ours; theirs: the paper's, perhaps none
+        rows     our rows
+        theirs   the paper's rows, an empty list if there are none
     Sets that lack one of the methods do not count.
     """
     names = [*itertools.chain(*pairs)]
@@ -484,7 +495,7 @@ def J_fig10(run, draws, good):
 def average_ranks(scores):
     """Returns the mean rank (methods,) of each method over cases; ties share a rank.
 
-    scores: (cases, methods); the lowest has rank 1.
+    scores: (cases, methods); the lowest score of a case has rank 1.
     """
     below = (scores[:, None, :] < scores[:, :, None]).sum(2)
     equal = (scores[:, None, :] == scores[:, :, None]).sum(2)
@@ -498,8 +509,8 @@ def rank_table(run, splits, validate, table, methods):
         validate   as in scores_of
         table      "J_table1" or "J_table2"
         methods    those to rank
-    Returns None, the rows and [title], as `figure` asks for of a table. Only cases on which all
-    methods have been run count; if there are none, there are no rows.
+    Returns None (a table has no picture), the rows, and [title]. Only cases on which all methods
+    have been run count; if there are none, there are no rows.
     """
     found = [[scores_of(run, name, m, i, validate) for m in methods]
              for name in sets_of(run) for i in range(splits)]

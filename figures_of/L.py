@@ -83,7 +83,8 @@ OURS = ("prior $P_t$\nfrom the rows\nbefore $t$ alone",
 def draw_loop(ax, boxes, back, title):
     """Draws one round of an online algorithm, a row of boxes joined by arrows.
 
-        boxes   their texts; the fourth and later ones, not in the paper, are outlined
+        boxes   the texts of the boxes. The fourth and later ones are not in the paper and are
+                outlined
         back    the text at the arrow from the last box to the first
         title   of the panel
     """
@@ -227,10 +228,11 @@ def rate_rows(run, order, i, N):
     """Returns times x (N, 1) on [-1, 1] and rates y (N,), standardised, in order of arrival.
 
         order   "time" or "shuffled"
-        i       a number that seeds the shuffle and, unless the data are real, the series
+        i       the number of the run. It seeds the shuffle and, if the data are generated, the
+                series
         N       how many daily rates
-    As in the paper, y is scaled by mean and deviation (divisor N - 1) of all rows, also of those
-    still to come.
+    As in the paper, y is standardised by the mean and standard deviation (divisor N - 1) of all
+    rows, also of those still to come.
     """
     if run.real:
         rate = run.tables["fx2007.csv"][:N, 3]
@@ -275,12 +277,13 @@ def rate_figure(run, N, times, runs, mixture, order):
     """Draws Figs. 4 and 5: predictions of one run, and the test MSE of all runs.
 
         N         number of rows of the series
-        times     numbers of rows seen; the last one is drawn
-        runs      how many repetitions, each with a shuffle or a series of its own
+        times     numbers of rows seen; predictions after the last of these are drawn
+        runs      how many repetitions. Each has a shuffle of its own, in the order "shuffled", and
+                  a series of its own, unless the data are real
         mixture   whether the kernel is the authors' spectral mixture
         order     "time" or "shuffled"
     The run drawn is the one in which O-SGPR's test MSE is the median. Returns the picture, the
-    table's rows, one per method, and [title].
+    rows of the table, one per method, and [title].
     """
     t, several = times[-1], runs > 1
     naive = ("nearest row seen", "mean of all rows")

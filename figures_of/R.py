@@ -1,8 +1,8 @@
 """The figures and tables of R = Reeb et al. 2018.
 
 `run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line; `ax` is a
-matplotlib axes. A row is a dict: column -> entry, a number, a pair (mean, standard error), or a
-text. Methods are keys of pacgp_ref.METHODS, such as "kl-PAC-SGP".
+matplotlib axes. A row is a dict: column -> entry. An entry is a number, a pair (mean, standard
+error), or a text. Methods are keys of pacgp_ref.METHODS, such as "kl-PAC-SGP".
 """
 import itertools
 import math
@@ -25,9 +25,10 @@ SHOWN = ("B", "R_S train", "R_S test", "MSE", "KL/N")
 def measure(fit, X, y):
     """Returns the measures of a Fit that R's tables print, as a dict.
 
-    They are the bounds B, R (5), and B_Pin, below (5); training and test risk, test MSE, KL/N,
-    sigma_n^2, and how many evaluations the training took. fit: a pacgp_ref.Fit; X (n, d), y (n,):
-    test data. The test risk is the 0-1 risk, whatever loss trained the GP.
+    They are the bounds on the risk, B of R (5) and B_Pin, which R gives below (5); the risks on
+    the training and the test data; test MSE; KL/N; sigma_n^2; and how many evaluations the training
+    took. The training risk is of the loss that trained the GP, the test risk always of the 0-1
+    loss. fit: a pacgp_ref.Fit; X (n, d), y (n,): test data.
     """
     mean, var = R.predict(fit, X)
     return {"B": fit.bound, "B_Pin": fit.pinsker, "R_S train": fit.R_S,
@@ -57,9 +58,10 @@ def best_start(run, method, times, starts, max_evals, M):
 def line_panel(ax, run, method, times):
     """Draws a panel of Figs. 1 and 6: data, full GP (red lines), sparse GP (blue), tolerance.
 
-    method: of the sparse GP; times: eps in units of the full GP's sigma_n. Crosses are the inducing
-    inputs before (top) and after training (bottom). Returns the panel's row, a dict, and the sparse
-    GP's mean on a grid over the range of the data.
+    method: that of the sparse GP; times: eps/sigma_n, with sigma_n of the full GP. The tolerance is
+    the band mean +- eps, drawn for PAC methods only. Crosses are the inducing inputs before
+    training (top) and after it (bottom). Returns two things: the panel's row of the table, and the
+    sparse GP's mean on a grid over the range of the data.
     """
     x, y, gp = run.once(line_data)
     fits, Z0 = run.once(best_start, method, times)
@@ -93,8 +95,8 @@ def line_panel(ax, run, method, times):
 def line_figure(run, panels_of, shape):
     """Draws Figs. 1 and 6: a panel per pair (method, eps/sigma_n) in the list panels_of.
 
-    shape: (rows, columns) of panels. Returns the picture, and what `line_panel` returns of each
-    panel: the rows, then the means.
+    shape: how many rows and columns of panels. Returns the picture, a tuple of the panels' rows of
+    the table, and a tuple of their sparse GPs' means on a grid, both as from `line_panel`.
     """
     picture, axes = panels(*shape, 8.3, 1 + 2.9 * shape[0], sharex=True, sharey=True)
     rows, means = zip(*(line_panel(ax, run, *one) for ax, one in zip(axes.flat, panels_of)))
@@ -232,12 +234,13 @@ def sparse_rows(run, splits, Ms, ards=None, loss="01", methods=SPARSE, trained=s
 
         splits    how many splits of a data set
         Ms        list of numbers of inducing inputs
-        ards      a list of "ARD" (one lengthscale per input), "-" (a single one) or both; default:
-                  the paper's for the data set
+        ards      a list of "ARD" (one lengthscale per input), "-" (a single one) or both; None:
+                  the one that the paper uses for the data set
         loss      the loss that trains, a key of pacgp_ref.LOSSES
         methods   those to train
-        trained   sparse_run, or an experiment with its arguments
-    Trainings not yet run are left out.
+        trained   the experiment that trains: sparse_run, or another with the same arguments
+    Measures are pairs (mean, standard error), counts of evaluations a mean alone. Trainings not yet
+    run are left out.
     """
     rows = []
     for name in sparse_sets(run):
@@ -450,9 +453,9 @@ def R_table1(run, splits):
 
 
 def ratios(rows, M):
-    """Returns a title with the ratio of VFE's bound to kl-PAC-SGP's on each data set.
+    """Returns a title with VFE's bound divided by kl-PAC-SGP's, on each data set.
 
-    rows: from `sparse_rows`, those at M inducing inputs.
+    rows: those of `sparse_rows` at M inducing inputs.
     """
     B = {(row["data"], row["method"]): col([row], "B")[0] for row in rows}
     each = [f"{B[name, 'VFE'] / B[name, 'kl-PAC-SGP']:.1f} on {WORDS.get(name, name)}"

@@ -1,13 +1,14 @@
-"""Online GPs beside those of online.py, to compare O-PACGP of L (Liu et al. 2022) with.
+"""Online GPs that are not in online.py, to compare O-PACGP of L (Liu et al. 2022) with.
 
     WISKI           Stanton et al. 2021, in one dimension; L Table 1, Sec. 5.1
     OVC             Maddox et al. 2021; L Sec. 2.1
     exact           the exact GP of L (3), (4), trained anew on all data so far
-    window          the same on the last `window` data points alone; not in the paper
+    window          the exact GP, trained on the last `window` data points alone; not in the paper
 
-`stream` yields the Snapshots of online.stream: the parameters p, the state, a function predict.
-Symbols are those of online.py; w(x) are the weights by which f(x) is interpolated from its values
-on a grid. Arguments of several functions:
+`stream` yields Snapshots, as online.stream does. A Snapshot has the parameters p, the state (what
+is kept of the data), and a function predict(X_new) -> mean, var of f. Symbols are those of
+online.py. The vector w(x) has the weights by which f(x) is interpolated from the values of f on a
+grid. Arguments of several functions:
 
     X, y            (N, d), (N,): the stream, in its order
     p               dict of ln_theta (T,), ln_noise (ln of the noise variance) and inducing inputs
@@ -33,7 +34,8 @@ from beyond.stream import extended
 class GridSums(NamedTuple):
     """The grid, and the sums that WISKI keeps in place of the data.
 
-    WW, Wy, yy: sums over the data of w w^T, w y and y^2; n: the number of data.
+    WW, Wy and yy are sums over the data points (x, y) of w w^T, w y and y^2. Here w has the weights
+    by which f(x) is interpolated from the grid. n is the number of data points.
     """
     grid: np.ndarray           # (g,) equally spaced
     WW: np.ndarray             # (g, g)
@@ -46,8 +48,8 @@ class GridSums(NamedTuple):
 def interpolation_weights(x, grid):
     """W (n, g): weights that interpolate from a grid to x, by cubic convolution (Keys 1981).
 
-    x: (n,); grid: (g,), equally spaced. A row has at most four weights that are not 0; they add up
-    to 1 between the second grid point and the last but one.
+    x: (n,); grid: (g,), equally spaced. A row has at most four weights that are not 0. They add up
+    to 1 if x is between the second grid point and the last but one.
     """
     t = np.abs((x[:, None] - grid[None, :]) / (grid[1] - grid[0]))
     first = 1 - 2.5 * t**2 + 1.5 * t**3
@@ -57,7 +59,7 @@ def interpolation_weights(x, grid):
 
 @in_doubles
 def grid_add(sums, x, y):
-    """Returns the GridSums after the data x, y, both (n,), are added to the GridSums `sums`.
+    """Returns new GridSums: `sums`, the GridSums so far, with the data x, y, both (n,), added.
 
     Points beyond the ends of the grid are left out: there f has no model, and the noise would have
     to explain them.
@@ -73,13 +75,16 @@ def grid_add(sums, x, y):
 def grid_nll(p, sums, kernel=se_kernel):
     """WISKI's objective -ln p(y | theta), and back; L Table 1. O(g^3) operations for any n.
 
-    f(x) = w^T u, u = L alpha, where L L^T = k(grid, grid) + jitter and alpha ~ N(0, I). As a data
-    point has the features L^T w, A = L^T WW L/sigma_y^2 and b = L^T Wy/sigma_y^2 are exact. They
-    give the posterior alpha ~ N(m, S): gaussian_posterior of pacgp_ref.py.
-        p      dict of ln_theta and ln_noise
+    In the model f(x) = w^T u, u are the values of f on the grid, and w interpolates from them. A
+    priori u = L alpha, where L L^T = k(grid, grid) + jitter and alpha ~ N(0, I). The posterior
+    alpha ~ N(m, S) is exact from the sums alone, by gaussian_posterior of pacgp_ref.py: the data
+    add A = L^T WW L/sigma_y^2 to the precision, and b = L^T Wy/sigma_y^2 to precision times mean.
+        p      dict of ln_theta and ln_noise (ln sigma_y^2)
         sums   the GridSums of the data
 
-    back(d_value), the VJP, returns a dict. With B = WW/sigma_y^2, t = Wy/sigma_y^2 - B L m:
+    back(d_value), the VJP, returns a dict of the derivatives w.r.t. ln_theta and ln_noise. The
+    first is computed from d_K_uu, where K_uu = k(grid, grid). For d_value = 1, and with
+    B = WW/sigma_y^2, t = Wy/sigma_y^2 - B L m:
         d_K_uu = (B - B L S L^T B - t t^T)/2,
         d_ln_noise = (n - yy/sigma_y^2 - tr(S A) - m^T A m)/2 + b^T m
     """
@@ -106,8 +111,9 @@ def grid_nll(p, sums, kernel=se_kernel):
 def grid_predict(p, sums, X_new, kernel=se_kernel):
     """WISKI's mean, var (n,) of f at X_new (n, 1); p, sums, kernel as in `grid_nll`.
 
-    Beyond the ends of the grid the weights w fall to 0 within a step. There an independent part of
-    variance k(x, x) - w^T k(grid, grid) w is added: mean and variance become the prior's.
+    Beyond the ends of the grid the interpolation weights w fall to 0 within two steps of the grid,
+    and with them the mean. There f gets an independent part of variance
+    k(x, x) - w^T k(grid, grid) w, so that mean and variance become the prior's.
     """
     grid = sums.grid[:, None]
     sigma2 = np.exp(p["ln_noise"])
@@ -125,8 +131,8 @@ def grid_predict(p, sums, X_new, kernel=se_kernel):
 def grid_stream(X, y, p, schedule, kernel=se_kernel):
     """Yields WISKI's Snapshots, one per batch; p holds the initial parameters.
 
-    The grid has as many points as p["Z"], and reaches one step of the grid beyond their range at
-    both ends. ValueError unless X is (N, 1) and Z has at least 4 points.
+    The grid has as many points as p["Z"]. At both ends it reaches one step of the grid beyond the
+    range of p["Z"]. ValueError unless X is (N, 1) and Z has at least 4 points.
     """
     Z = p["Z"]
     g = len(Z)
@@ -150,7 +156,8 @@ def grid_stream(X, y, p, schedule, kernel=se_kernel):
 def growing_stream(X, y, p, schedule, kernel=se_kernel):
     """Yields OVC's Snapshots, one per batch: each new input becomes an inducing input.
 
-    The first batch trains p by L (8); later ones leave ln_theta and ln_noise as they are.
+    The first batch trains the parameters p by L (8). Later batches leave ln_theta and ln_noise as
+    they are.
     """
     posterior = prior(p["Z"], p["ln_theta"], kernel)
     for rows, steps in schedule:
@@ -167,8 +174,9 @@ def growing_stream(X, y, p, schedule, kernel=se_kernel):
 def exact_stream(X, y, p, schedule, window=None, max_evals=50, kernel=se_kernel):
     """Yields Snapshots of the exact GP, trained anew at each batch; p holds the initial parameters.
 
-        window      on how many of the last data points it is trained; None: on all
-        max_evals   evaluations of L-BFGS per batch
+        window      how many of the last data points it is trained on; None: all so far
+        max_evals   the largest number of evaluations of L-BFGS per batch
+    Of the schedule only the rows count, not the steps of Adam.
     """
     p = dict(ln_theta=p["ln_theta"], ln_noise=p["ln_noise"])
     for rows, _ in schedule:
@@ -191,10 +199,10 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     """Yields a Snapshot after the first n0 data points and after each batch.
 
         method   a key of METHODS
-        Z        (M, d): the first inducing inputs of OVC; WISKI uses only their range and number,
-                 exact and window nothing of them
+        Z        (M, d): the inducing inputs that OVC starts from. For WISKI, their range and number
+                 set the grid. The methods exact and window do not use Z
         window   how many data points the method "window" keeps
-    Other arguments as in online.stream. ValueError for bad input.
+    Other arguments are as in online.stream. ValueError for bad input.
     """
     X, y = check_data(X, y)
     d = X.shape[1]

@@ -1,10 +1,11 @@
 """Makes the reading pages out/R.html, J.html and L.html: text and formulas, beside them the code.
 
-R, J and L are the papers, and the keys of MODULES. Each page is made from docs/reading-R.md (J, L),
-in Markdown. There a heading, or a paragraph that begins with bold words, begins a row. Beside a row
-are the functions that its code blocks quote and those tagged (# R (n)) with an equation that it
-prints: whole, but without docstrings. Formulas are set by matplotlib's mathtext as SVG; a page
-holds the outline of each glyph once. The pages need no network and no script.
+R, J and L are the papers, and the keys of MODULES. Each page is made from a file in Markdown, R's
+from docs/reading-R.md. In this file a heading, or a paragraph that begins with bold words, begins a
+row. Beside a row's text are the functions that its code blocks quote, and those with the tag, such
+as # R (8), of an equation that the text prints. They are whole, but without docstrings. Formulas
+are set by matplotlib's mathtext as SVG; a page holds the outline of each glyph once. The pages need
+no network and no script.
 """
 import ast
 import functools
@@ -148,7 +149,7 @@ def outline(vertices, codes):
 def svg(tex):
     """Returns a TeX formula, a text without dollars, as SVG that stands on the text's baseline.
 
-    The outlines of its glyphs are added to OUTLINES.
+    It refers to the outlines of its glyphs by name. The outlines are added to OUTLINES.
     """
     tex = f"${rewritten(tex, MATHTEXT * 2)}$"               # twice: \frac in \frac
     width, height, depth = text_to_path.get_text_width_height_descent(tex, FONT, True)
@@ -227,8 +228,10 @@ def words(text):
 def functions(letter):
     """Returns what a paper's module defines: {"module.name": (lines, numbers)}.
 
-    letter: "R", "J" or "L". lines: file and line number, then the source without docstring, as a
-    list of texts; numbers: the n of its tags `# R (n)`, as texts.
+    These are its functions, classes and constants. letter: "R", "J" or "L".
+
+        lines     list of texts: file and line number, then the source without docstring
+        numbers   list of texts: the n of each tag `# R (n)` in the source
     """
     room = MODULES[letter]
     text = (ROOT / f"{room}.py").read_text()
@@ -247,14 +250,15 @@ def functions(letter):
 
 
 def chosen(row, own, quoted):
-    """Yields the names of the functions to show beside a row, below each its gradient `f_grad`.
+    """Yields the names of the functions to show beside a row.
 
         row      its Markdown
         own      the paper's functions, from `functions`
         quoted   set of the names that any row of the page quotes or an earlier row has shown
-    First come the functions tagged with an equation of the row. A function that another row quotes,
-    or that an earlier one has shown, is left out, unless the equation would then have no function.
-    Then come the functions that the row quotes.
+    First come the functions tagged with an equation of this row. A function that another row quotes
+    or an earlier row has shown is left out, unless the equation would then have no function. Then
+    come the functions that this row quotes. After each function f comes its gradient f_grad, if
+    there is one and `quoted` does not have it.
     """
     here = [name for name, _ in re.findall(BLOCK, row) if name]
     names = []
@@ -270,7 +274,7 @@ def chosen(row, own, quoted):
 def listing(lines):
     """Converts lines of code, a list of texts, to HTML: returns a text.
 
-    It is coloured, its tags are linked to their equations, and long lines are wrapped.
+    The code is coloured, its tags are linked to their equations, and long lines are wrapped.
     """
     spans = []
     for line in lines:

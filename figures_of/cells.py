@@ -1,11 +1,14 @@
 """Cells: calls that take an hour, each kept as a line of a text file as soon as it is finished.
 
-A cell is a call of an experiment of figures_of/: (name, experiment, arguments). The experiment is a
-function f(run, *args, **settings), where run is a figures.Run. A line is JSON: the experiment, its
-arguments, seed and settings, which are the name of the cell; then its value, the seconds that it
-took, NumPy's version and the commit of the code. When the program is stopped, only the cells under
-way are lost; started again, it goes on with those that the file lacks. Each cell has a process and
-a generator of its own, so that its value does not depend on which cells run before or beside it.
+A cell is a call of an experiment of figures_of/, given as a tuple (name, experiment, arguments).
+The experiment is a function f(run, *args, **settings), where run is a figures.Run. A line of the
+file is a JSON object. It begins with the name of the cell: the experiment, its arguments, the seed
+and the settings. Then follow the value that the call returned, the seconds that it took, NumPy's
+version and the commit of the code.
+
+When the program is stopped, only the cells under way are lost. When it is started again, it runs
+the cells that the file lacks. Each cell has a process and a random generator of its own, so that
+its value does not depend on which cells run before or beside it.
 """
 import collections
 import inspect
@@ -67,7 +70,8 @@ def finish(new_run, cell):
 
         new_run   a function without arguments that returns a figures.Run
         cell      (name, experiment, arguments)
-    The entry is a dict: the name, and value, seconds, numpy and commit.
+    The entry is a dict. It has the entries of the name, then the value that the experiment
+    returned, the seconds it took, NumPy's version, and the commit of the code.
     """
     name, f, args = cell
     label = ", ".join(map(str, args))
@@ -89,7 +93,8 @@ def fill(path, cells, new_run):
     """Runs cells, two at a time, and appends each to the file at path when it is finished.
 
         path      a pathlib.Path
-        cells     list of (name, experiment, arguments), started in order of name["split"]
+        cells     list of (name, experiment, arguments), started in order of their split, the entry
+                  "split" of name
         new_run   a function without arguments that returns a figures.Run
     """
     cells = sorted(cells, key=lambda cell: cell[0]["split"])

@@ -56,8 +56,8 @@ def kin40k_like(rng, N=40000, noise=0.15):
 def robot_arm(rng, N):
     """Angles (N, 8) of a plane robot arm's joints, and distances (N,) of its hand from a point.
 
-    Each angle, between a link and the one before it, is uniform on [-1, 1] in units of 0.7 rad.
-    Distances are in lengths of the arm.
+    An angle is that between a link and the one before it. It is uniform on [-1, 1], in units of
+    0.7 rad. Distances are in lengths of the arm, from a fixed point.
     """
     turn = rng.uniform(-1, 1, (N, 8))
     angle = np.cumsum(0.7 * turn, axis=1)
@@ -68,9 +68,9 @@ def robot_arm(rng, N):
 def sample_ard(rng, N, n_test):
     """Returns X (N, 3), y (N,), X_test (n_test, 3), y_test (n_test,): a draw from a GP; R App. F.
 
-    The inputs are uniform on [-3, 3]^3, the targets without noise. The GP is SE-ARD with ln l_i ~
-    U(-1, 1), sigma_s^2 = 1. Each test value is drawn on its own, given y: a test risk, a mean
-    over points, needs no joint draw.
+    The inputs are uniform on [-3, 3]^3, and the targets have no noise. The kernel is SE-ARD with
+    ln l_i ~ U(-1, 1) and sigma_s^2 = 1. Given y, each test value is drawn on its own, not jointly
+    with the others. This suffices for a test risk, which is a mean over points.
     """
     ln_theta = np.append(2 * rng.uniform(-1, 1, 3), 0.0)
     X = rng.uniform(-3, 3, (N, 3))
@@ -85,7 +85,7 @@ def sample_ard(rng, N, n_test):
 def uneven_noise(rng, N):
     """X (N, 2), y (N,), standardised: a wave whose noise grows along the first input.
 
-    The standard deviation of the noise grows from 0.02 to 0.32.
+    Before y is standardised, the standard deviation of the noise grows from 0.02 to 0.32.
     """
     X = rng.uniform(-2, 2, (N, 2))
     sd = 0.02 + 0.3 / (1 + np.exp(-4 * X[:, 0]))
@@ -100,10 +100,14 @@ CITIES = {              # extent [km], slower by the rush, jams
 def taxi_like(rng, N, city):
     """X (N, 9) and durations y (N,) [min] of trips in a made-up city, a key of CITIES.
 
-    Trips are slow in the centre and in rush hours; the noise is lognormal, and its spread grows in
-    rush hours. Columns of X: start (2) and way from there (2), each east and north [km]; distance
-    along streets [km]; distance of the way's midpoint from the centre, in units of the city's
-    extent; rush (0 to 1); time of day (cosine and sine).
+    Trips are slow in the centre and in rush hours. Durations have lognormal noise, whose spread
+    grows in rush hours. The columns of X are:
+        1, 2   the start, east and north of the centre [km]
+        3, 4   the way from start to end, east and north [km]
+        5      the distance along streets [km]
+        6      the distance of the way's midpoint from the centre, in units of the city's extent
+        7      how near the time is to a rush hour, from 0 to 1 (at the peak)
+        8, 9   cosine and sine of the time of day
     """
     extent, rush, jam = CITIES[city]
     start, way = rng.standard_normal((2, N, 2)) * extent / 2

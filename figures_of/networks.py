@@ -1,9 +1,9 @@
 """The deep models of J Fig. 5: a GP on a network's outputs, and a network with dropout.
 
-Jankowiak et al. 2020, App. C.3: deep kernel learning with J's objectives; MC dropout (Gal &
-Ghahramani 2016); how far their z-scores are from normal ones. `J.` is predictive.py. Arguments of
-several functions: X (N, d) and y (N,) train; p is a dict of all parameters; rng is a NumPy
-generator.
+J = Jankowiak et al. 2020, App. C.3. There deep kernel learning, with J's objectives, is compared
+with MC dropout (Gal & Ghahramani 2016), by how far the z-scores of their predictions are from
+normal ones. `J.` is predictive.py. Arguments of several functions: X (N, d) and y (N,) are the
+training data; p is a dict of all parameters; rng is a NumPy generator.
 """
 import math
 
@@ -34,11 +34,12 @@ def network(p, X, drop=0.0, rng=None):
 
         A_i = H_i W_i + b_i,   H_0 = X,   H_i = gate_i A_{i-1},   gate_i = 1[A_{i-1} > 0]
 
-    drop > 0 is dropout: with that probability, by rng, the gate of a hidden unit becomes 0;
-    otherwise it is divided by 1 - drop.
+    The product with a gate is elementwise. If drop > 0, there is dropout: in each row the gate of a
+    hidden unit becomes 0 with probability drop, by draws from rng. If the gate does not become 0,
+    it is divided by 1 - drop.
 
     back(d_A), the VJP, returns a dict of the gradients w.r.t. the weights and "X" (N, d):
-        d_W_i = H_i^T d_A_i,   d_b_i = sum d_A_i,   d_A_{i-1} = gate_i d_A_i W_i^T
+        d_W_i = H_i^T d_A_i,   d_b_i = sum over rows of d_A_i,   d_A_{i-1} = gate_i (d_A_i W_i^T)
     """
     layers = []
     A = X
@@ -79,7 +80,7 @@ def train(rng, p, at_rows, N, plan, say):
     J.step_size.
         at_rows   a function of p and row numbers that returns the objective and a dict of gradients
         N         number of training rows
-        plan      dict with "epochs" and "batch", the rows per step
+        plan      dict with "epochs" (how many) and "batch" (rows per step)
         say       called with progress as text
     """
     epochs = plan["epochs"]
@@ -94,7 +95,8 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
 
         method     "SVGP" or "PPGPR-MFD"
         beta_reg   weight of the KL divergence, as in J.objective
-        plan       dict of "hidden" (widths of the layers), "M" (inducing inputs), "batch", "epochs"
+        plan       dict of "hidden" (widths of the layers), "M" (how many inducing inputs), and
+                   "epochs" and "batch" as in `train`
         say        called with progress as text
     Inducing inputs start at the network's outputs for random rows.
     """
@@ -118,9 +120,10 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
 def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
     """Trains a network with MC dropout. Returns tau and a function X_new -> mean, variance of y.
 
-    Training minimises squared errors. Mean and variance are over 50 random passes; the variance
-    includes tau, the noise variance in TAUS of lowest NLL on the rows X_val (n, d), y_val (n,).
-    drop: the probability that a hidden unit is left out; plan, say as in `deep_gp`, without "M".
+    Training minimises the mean squared error. Mean and variance are over 50 passes, each with
+    hidden units dropped at random; the variance also includes tau, the noise variance. Of the
+    values in TAUS, tau is the one with the lowest NLL on the rows X_val (n, d), y_val (n,).
+    drop: the probability that a hidden unit is left out; plan, say: as in `deep_gp`, without "M".
     """
     def at_rows(p, rows):
         out, back = network(p, X[rows], drop, rng)

@@ -19,8 +19,10 @@ PUBLISHED = pathlib.Path(__file__).resolve().parent.parent / "docs" / "published
 def published(table, *keys):
     """The numbers that a table of the papers prints: {key: {quantity: "value +- error"}}.
 
-    table: its name, such as "R_table1"; keys: columns of docs/published.csv that identify a row of
-    it, such as "setting" and "method". In the result a key is the tuple of a row's values there.
+    table: the table's name, such as "R_table1"; keys: the names of those columns of
+    docs/published.csv that identify a row of the table, such as "setting" and "method". The key in
+    the result is the tuple of a row's entries in these columns, such as ("0.2", "kl-PAC-GP").
+    Where no error is printed, the text is the value alone.
     """
     found = {}
     with PUBLISHED.open(newline="") as lines:
@@ -32,7 +34,10 @@ def published(table, *keys):
 
 
 def printed(table, *keys):
-    """Returns what `published` does as a list of rows; columns are `keys` and the quantities."""
+    """Returns the same numbers as `published`, but as a list of rows.
+
+    table, keys: as in `published`. The columns are `keys` and the quantities.
+    """
     return [dict(zip(keys, key)) | numbers for key, numbers in published(table, *keys).items()]
 
 
@@ -50,10 +55,12 @@ def committed(name):
 def beside(rows, paper, *keys):
     """Returns our rows, each followed by the paper's row with the same keys, if there is one.
 
-        rows    ours, a list of dicts
-        paper   what `published` returns for columns that mean the same as `keys`, in their order
-        keys    names of columns of our rows
-    Column "" says "ours" or "the paper". Generated data NAME_like count as the paper's NAME.
+        rows    our rows, a list of dicts
+        paper   the paper's numbers, from `published`, called with columns that mean the same as
+                `keys`, in the same order
+        keys    the names of the columns of our rows that identify a row
+    A column "" is added, which says "ours" or "the paper". Generated data NAME_like count as the
+    paper's NAME.
     """
     out = []
     for row in rows:
@@ -71,12 +78,13 @@ def beside(rows, paper, *keys):
 def agreement(table, within=0.5):
     """Compares our numbers with the paper's in a table that `beside` made.
 
-    Numbers agree if they differ by at most `within` published standard errors plus 0.0005, half a
-    unit of the last digit. The published errors are for ten splits; where our number is of a single
-    split, they are multiplied by sqrt(10).
+    Two numbers agree if they differ by at most `within` times the published standard error, plus
+    0.0005, which is half a unit of the last printed digit. The published errors are for means of
+    ten splits. Where our number is of a single split, the error is multiplied by sqrt(10).
 
-    Returns how many numbers agree; how many there are; the median difference in published standard
-    errors; the keys, as text, of the rows with a number that does not agree.
+    Returns four results: how many numbers agree; how many there are; the median of the difference
+    divided by the published standard error; and a list of the rows with a number that does not
+    agree, each given by its keys as one text.
     """
     off, others = [], {}
     agree = 0
@@ -96,7 +104,10 @@ def agreement(table, within=0.5):
 
 
 def in_words(agree, total, median, others):
-    """Returns a sentence that states the four results of agreement(table), given as arguments."""
+    """Returns a sentence that states the four results of `agreement`, which are its arguments.
+
+    The sentence says "within half of their standard errors": the default of `within`.
+    """
     return (f"{agree} of {total} numbers agree with the published ones within half of their "
             "standard errors and half the last digit; the median difference is "
             f"{median:.2f} of the published standard error."

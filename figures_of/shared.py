@@ -1,8 +1,9 @@
 """What the figures share: the registry, looks and words, drawing, averages, data, training.
 
-`run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line; run.real
-tells whether --data is given. `ax` is a matplotlib axes, `picture` a Figure. A row is a dict:
-column -> entry, a number, a pair (mean, standard error), or a text.
+`run` is a figures.Run. It has the size and seed, the tables of --data, a random generator and a
+line of progress; run.real tells whether --data is given. `ax` is a matplotlib axes, `picture` a
+Figure. A row is a dict: name of a column -> entry. An entry is a number, a pair (mean, standard
+error) or a text.
 """
 import math
 import re
@@ -83,11 +84,12 @@ def experiment(caption, needs=None, **settings):
     """Decorates a function f(run, *args, **settings) with its caption and its settings.
 
         caption    what a call returns, or what a figure shows, in words; it becomes f's docstring
-        settings   each is one value, or a tuple (quick, default, full, default with --data, full
-                   with --data), where the last one or two may be left out: the values without
-                   --data then hold
-        needs      None, or a text, the memory and time of a call at full size. Calls of f then are
-                   cells: what each returns is kept in a file (cells.py), so it must fit in JSON
+        settings   keyword arguments of f: each is one value, or a tuple (quick, default, full,
+                   default with --data, full with --data). The last one or two may be left
+                   out; the values without --data then hold with it, too
+        needs      None, or a text: the memory and time of a call at full size. With a text, each
+                   call of f is a cell (cells.py): what it returns is kept in a file, so it must
+                   fit in JSON
     """
     def declare(f):
         f.__doc__ = f.caption = caption
@@ -101,15 +103,15 @@ def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the 
            of_data="", **settings):
     """Decorates and registers a function f(run, **settings) -> (picture, rows, notes).
 
-    A table has None for a picture; the first note is the title.
+    The picture of a table is None. The first note is the title.
         caption, settings   see experiment
-        files               the data files it reads with --data
-        at_full             those that it also reads with --full
-        drawn               False if it uses no data, so that the line of settings names no data
-        name                the figure's; default: the function's
-        head                the start of the title, unless the name (R_fig1, J_table2) tells which
-                            paper has it
-        of_data             what is appended to the caption with --data
+        files               the data files that the figure reads with --data
+        at_full             further data files, which it reads with --data and --full
+        drawn               False if it uses no data; the line of settings then names no data
+        name                of the figure; None: the function's name
+        head                the start of the title; not used if the name gives the figure's number
+                            in a paper (R_fig1, J_table2)
+        of_data             text that is appended to the caption with --data
     """
     def register(f):
         f.__name__ = name or f.__name__
@@ -196,8 +198,8 @@ def curve(ax, rows, x, y, name=None, **more):
 
         x      the name of a column, or the numbers themselves
         y      the name of a column
-        name   the entry of LOOKS that it is drawn like; default: y
-        more   changes to that look, keywords
+        name   the key of LOOKS whose look the curve has; None: y
+        more   keywords to add to this look or to replace in it
     """
     at = col(rows, x) if isinstance(x, str) else x
     ax.errorbar(at, col(rows, y), bars(col(rows, y, 1)), capsize=2,
@@ -255,10 +257,12 @@ def band(ax, x, low, high, colour, alpha, label=None):
 def draw_gp(ax, grid, mean, var, colour, label, filled=True):
     """Draws a GP's mean and mean +- 2 standard deviations on a grid.
 
-        grid        (n, 1), the inputs; mean, var (n,) there
+        grid        (n, 1), the inputs
+        mean, var   (n,) of the GP at these inputs
         colour      of matplotlib
         label       what the legend calls the GP
-        filled      True for a band; False for dotted lines, to go with another GP's band
+        filled      True to draw +- 2 standard deviations as a band; False to draw them as dotted
+                    lines, which can be seen over another GP's band
     """
     low, high = mean - 2 * np.sqrt(var), mean + 2 * np.sqrt(var)
     spread = f"$\\pm$ 2 sd: {label}"
@@ -274,7 +278,8 @@ def draw_gp(ax, grid, mean, var, colour, label, filled=True):
 def draw_inducing(ax, Z, label, marker="|", height=0.04, **style):
     """Draws a mark for each inducing input in Z, (M,) or (M, 1).
 
-    height: where, 0 (the panel's bottom) to 1; label: for the legend; marker, style: of matplotlib.
+    height: that of the marks in the panel, from 0 (bottom) to 1 (top); label: for the legend;
+    marker, style: of matplotlib.
     """
     style = dict(color=BLACK, ms=7, label=label, transform=ax.get_xaxis_transform()) | style
     ax.plot(Z, np.full(len(Z), height), marker, **style)
@@ -293,10 +298,10 @@ def mean_se(values):
 
 
 def average(found):
-    """Averages the list `found` of dicts with the same keys: returns a dict.
+    """Averages the list `found` of dicts with the same keys: returns a dict with these keys.
 
-    Its entries are pairs (mean, standard error). Entries that are whole numbers give their rounded
-    mean alone.
+    Each of its values is a pair (mean, standard error) over the list. Where the values in `found`
+    are whole numbers, it is their mean alone, rounded.
     """
     means = dict(zip(found[0], mean_se([list(one.values()) for one in found])))
     for name, first in found[0].items():
@@ -326,8 +331,8 @@ def train_test(n, i, share=0.2):
 def line(run, file, generate):
     """Returns x (N, 1), y (N,) of a data set with one input, in their own units.
 
-    file: the name of the real data's file; generate: called with a random generator, it returns x,
-    y if the data are not real.
+    file: the name of the real data's file, used with --data; generate: a function of a random
+    generator that returns x, y, used without --data.
     """
     if not run.real:
         return generate(run.rng)
@@ -337,9 +342,10 @@ def line(run, file, generate):
 def data_set(run, name, generate, *key):
     """Returns X (N, d), y (N,) of a data set; real ones are standardised over all rows.
 
-        name       of the data file, or its beginning; of sarcos the first torque is the target
-        generate   a function of a random generator that returns X, y if the data are not real
-        key        any values; with run.seed they seed the random generator
+        name       of the real data's file, or its beginning. The target is the last column; of
+                   sarcos, which has seven targets, it is the first torque
+        generate   a function of a random generator that returns X, y, used without --data
+        key        any values; together with run.seed they seed this generator
     """
     if not run.real:
         return generate(run.seeded(*key))
@@ -355,10 +361,10 @@ def train(run, label, X, y, method, *args, **options):
 
         label     the text that a line of progress begins with
         X, y      (N, d), (N,)
-        method    and other arguments as in pacgp_ref.fit
-    If `share` is given, this share of the rows trains the prior, by prior_from_part of
-    beyond/certificates.py. Otherwise pacgp_ref.fit trains, or above R.SMALL rows multistart_fit of
-    beyond/search.py. UserWarnings are not shown.
+        method    a method of pacgp_ref.fit; args and options are its other arguments
+    If the options have `share`, this share of the rows trains the prior, by prior_from_part of
+    beyond/certificates.py. If not, pacgp_ref.fit trains, or for more than pacgp_ref.SMALL rows
+    multistart_fit of beyond/search.py. UserWarnings are not shown.
     """
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
     fit = R.fit

@@ -1,7 +1,8 @@
 """Figures that are in none of the papers; `python figures.py NAME` makes one.
 
 `run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line. R, J and
-L are pacgp_ref.py, predictive.py and online.py. rng is a NumPy generator; a row is a dict.
+L are pacgp_ref.py, predictive.py and online.py. rng is a NumPy generator. A row is a dict:
+column -> entry.
 """
 import inspect
 import math
@@ -123,9 +124,9 @@ SHOWN = ("draw", "mean")       # of the certificates, which share delta
 def two_risks(mean, var, y, eps):
     """Returns two risks on fresh rows, a dict: "draw, true risk" and "mean, true risk".
 
-    These are of a function drawn from the GP, and of the GP's mean. A risk is the expected share of
-    rows that are missed by more than eps. mean, var: (n,), the GP's predictions for these rows;
-    y (n,): their targets.
+    The first is the risk of a function drawn from the GP, the second that of the GP's mean. A risk
+    is the expected share of rows whose target is missed by more than eps. mean, var: (n,), the GP's
+    predictions of f for these rows; y: (n,), their targets.
     """
     return {"draw, true risk": R.gibbs_risk(y, mean, var, eps),
             "mean, true risk": np.mean(np.abs(mean - y) > eps)}
@@ -213,13 +214,13 @@ def certificates(run, Ns, tables, longest):
 def scales_of(raw, least_noise=1e-4):
     """Returns parameters p from raw ones, and the derivatives of p w.r.t. the raw ones.
 
-        raw           a dict like predictive.Fit's params, but under ln_theta and ln_noise it holds
-                      raw values. The softplus of such a value is a lengthscale (not its square),
-                      the signal variance, or the noise variance minus least_noise
-        least_noise   its default is GPyTorch's
+        raw           a dict like predictive.Fit's params, but with raw values under ln_theta and
+                      ln_noise. The softplus of a raw value is a lengthscale (not its square), the
+                      signal variance, or the noise variance minus least_noise
+        least_noise   the least noise variance; the default is GPyTorch's
 
-    Returns p, in which these two are logarithms as elsewhere, and a dict of their derivatives,
-    elementwise.
+    In p, ln_theta and ln_noise are logarithms as elsewhere; all else is as in raw. The derivatives
+    are a dict of ln_theta and ln_noise, with the derivative of each logarithm w.r.t. its raw value.
     """
     slopes, logs = {}, {}
     for name, least in (("ln_theta", 0.0), ("ln_noise", least_noise)):
@@ -231,9 +232,9 @@ def scales_of(raw, least_noise=1e-4):
 
 
 def with_jitter(X1, X2, ln_theta, by_differences=False):
-    """J's Matern-5/2 kernel with GPyTorch's jitter of 2020, 1e-3 on the diagonal of K_MM.
+    """J's Matern-5/2 kernel with GPyTorch's jitter of 2020: 1e-3 is added to the diagonal of K_MM.
 
-    Arguments and what is returned as in matern52 of predictive.py. The kernel matrix counts as K_MM
+    Arguments and results are those of matern52 of predictive.py. The kernel matrix counts as K_MM
     if X1 and X2 are the same object.
     """
     K, back = J.matern52(X1, X2, ln_theta, by_differences)
@@ -292,8 +293,9 @@ def softplus_table(run, methods):
 def authors_start(X, M):
     """Returns the inducing inputs (M, d) that R's authors' code starts from, for inputs X (N, d).
 
-    SciPy's kmeans2, as it was in 2018: M draws of a normal law with the mean and covariance of X,
-    then ten steps of k-means. A centre that is nearest to no row stays where it is.
+    They are the centres that SciPy's kmeans2, as it was in 2018, would find. It starts from M draws
+    of a normal law with the mean and covariance of X, and takes ten steps of k-means. A centre that
+    is nearest to no row stays where it is.
     """
     rng = np.random.RandomState(int(abs(X[0, 0])))
     Z = rng.randn(M, X.shape[1]) @ np.linalg.cholesky(np.cov(X.T)).T + X.mean(0)
@@ -364,9 +366,10 @@ $+\sigma_n^2\mathrm{tr}\,K_y^{-1}+a^{\top}y-\sigma_n^2a^{\top}a\,]$"""
 
 
 def printed_kl(X, y, p):
-    """KL(Q||P) of R (8) as printed, by a dense inverse, with the SE kernel.
+    """KL(Q||P) of the full GP by R (8) as printed, with the SE kernel, to check full_gp against.
 
-    X (N, d), y (N,); p (T+1,): ln_theta, then ln_noise.
+    It inverts K_y = K_NN + sigma_n^2 I as a dense matrix. X (N, d), y (N,); p (T+1,): ln_theta,
+    then ln_noise.
     """
     K_NN, _ = R.se_kernel(X, X, p[:-1])
     K_y = K_NN + math.exp(p[-1]) * np.eye(len(y))
@@ -422,8 +425,9 @@ def certified_wave(run, N, eps, delta, n_new):
 def code_lines(f, first, last):
     """Returns part of a function's source as text, with line numbers, without comments.
 
-    f: the function. The part goes from the first line that begins with `first` to the next that
-    begins with `last`, both regular expressions.
+    f: the function; first, last: regular expressions. The part goes from the first line that begins
+    with `first` up to and including the next line that begins with `last`. Indentation does not
+    count.
     """
     lines, number = inspect.getsourcelines(f)
     text = "".join(f"{number + i} {line}" for i, line in enumerate(lines))

@@ -1,8 +1,8 @@
 """Trains a GP on a table of independent rows and certifies it; Reeb et al. 2018, and beyond/.
 
-`facts` are the entries of CertifiedGP.facts_: parameters, claims and how the GP was trained; in
-functions that make text they are attributes of a namespace. `asked` holds the parameters of a
-CertifiedGP as attributes. A claim is what is certified for one eps, a dict with the keys CLAIM.
+A claim is what is certified for one eps: a dict with the keys CLAIM. `asked` is a namespace of the
+parameters of a CertifiedGP. `facts` are entries of CertifiedGP.facts_: the parameters, the claims
+and how the GP was trained. They are a dict, but a namespace in functions that make text.
 """
 import math
 import warnings
@@ -40,12 +40,16 @@ INTERVAL = ("by_sd", "least", "factor", "needs", "half_width")      # and of cov
 class CertifiedGP(Model):
     """A GP with a proven bound on how often its predictions miss by more than a tolerance.
 
-    An earlier step of a Pipeline that is fitted with the targets (SelectKBest, TargetEncoder), or a
-    fitted transformer of the targets, voids the certificate: it has seen the rows that certify,
-    from which the bound is computed. Fit such a step on some of the rows, and mark these rows in
-    the argument `train` of fit.
+    The bound is computed from the rows that certify. An earlier step of a Pipeline voids the
+    certificate if it was fitted with their targets (SelectKBest, TargetEncoder). So does a fitted
+    transformer of the targets. Fit such a step on some of the rows, and mark these rows in the
+    argument `train` of fit.
 
-    Attributes: those of Model; fit_, a Certified; scale_, a Scale; bound_.
+    Attributes: those of Model, and
+
+        fit_      a Certified, the trained GP
+        scale_    the Scale of inputs and target
+        bound_    bound on the probability of a miss by more than the first eps
     """
     eps: float = option(None, "tolerance in the target's unit, fixed before seeing the data, or "
                               "several; default: 0.6 deviations of the rows that set the scale",
@@ -71,11 +75,12 @@ class CertifiedGP(Model):
             X, y     (N, d), (N,): a table whose rows, or groups, are drawn independently
             groups   (N,): labels, equal in rows that belong together; only if `certificate` is
                      held-out
-            train    (N,): booleans, True for rows that train and set the scale, in place of a
-                     random half; the others certify, and must have had no part in any choice,
-                     that of the split included
-            over     map, or a pool's equivalent
-            show     called with (evaluations, objective); returns true to end the training
+            train    (N,): booleans, True for rows that train and set the scale. The others
+                     certify: they must have had no part in any choice, that of `train`
+                     included. None: a random half trains. Not for the certificate paper
+            over     map, or the map of a pool
+            show     called with (evaluations, objective) in each optimisation; a true result ends
+                     that one
         ValueError for bad input.
         """
         asked, X, y = self.remember(X, y)
@@ -147,11 +152,14 @@ class CertifiedGP(Model):
         return self.facts_["mean_bound"]
 
     def limits(self, X):
-        """Returns mean, sd, lower, upper, (n,) each, at X (n, d); mean and sd of f, without noise.
+        """Returns mean, sd, lower, upper at X (n, d): (n,) each, in the target's unit.
 
-        All are in the target's unit. The limits are what is certified: the interval for `coverage`
-        if that was asked for, else mean -+ the first eps. If eps is relative, the limits enclose
-        the y with |mean - y| <= eps |y|, and are infinite if eps >= 1.
+            mean, sd       of f, without noise
+            lower, upper   ends of the certified interval: the one for `coverage` if that was asked
+                           for, else mean -+ the first eps
+
+        The interval of a relative eps encloses the y with |mean - y| <= eps |y|, and is infinite if
+        eps >= 1.
         """
         X = indicators(self.inputs(X), self.levels_)
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
@@ -188,10 +196,10 @@ def first_part(X, y, groups, asked, train):
 
     If asked.certificate is "paper", these rows only set the scale, and the others also train.
         X, y     (N, d), (N,): all rows
-        groups   (N,): labels, or None
+        groups   (N,): labels, equal in rows that belong together, or None
         asked    its certificate and seed are used
-        train    as in CertifiedGP.fit
-    ValueError unless each part has two rows, and no group is divided.
+        train    (N,): booleans, True for the rows to return. None: they are drawn
+    ValueError unless each part has at least two rows, and all rows of a group are in one part.
     """
     if len(y) < 4:
         raise ValueError(f"n_samples = {len(y)} rows are too few: at least 4")
@@ -211,11 +219,17 @@ def first_part(X, y, groups, asked, train):
 
 
 def size_of(asked, N, n):
-    """Returns a dict of method, M, max_evals, last_evals, to train on n rows of a table of N.
+    """Returns a dict that says how to train on n rows of a table of N.
 
-    The dict is for trained_part, paper_fit or prior_from_part. asked: its certificate, inducing and
-    evals are used; N and n decide where inducing or evals is None. M, the number of inducing
-    inputs, is at most n.
+        method       name of a sparse GP's method if asked.inducing is given or N > 1000, else of
+                     a full GP's
+        M            number of inducing inputs, at most n
+        max_evals    most evaluations of an optimisation: asked.evals or, if that is None, 400 or
+                     fewer, down to 30 for large tables
+        last_evals   most evaluations of the last optimisation, on all n rows: asked.evals; if None,
+                     multistart_fit decides
+    They are arguments of trained_part, paper_fit and prior_from_part. asked: its certificate,
+    inducing and evals are used.
     """
     many_rows = asked.inducing is not None or N > 1000
     M = min(asked.inducing or 100, n)
@@ -231,12 +245,12 @@ def claim(fit, eps, eps_s, guess, facts, seen):
     """Certifies how often `fit` misses by more than eps; returns a dict with the keys CLAIM.
 
         fit     the Fit that was trained
-        eps     in the target's unit; with the loss "band", a fraction of |target|
-        eps_s   the same in scaled units; with "band" it is eps
-        guess   a constant prediction to compare with, in scaled units
-        facts   a dict with the keys certificate, gibbs, as in CertifiedGP, and share, this claim's
-                part of delta
-        seen    the rows that certify, as keywords of held_out
+        eps     in the target's unit; if the loss is "band", a fraction of |target|
+        eps_s   eps in scaled units; if the loss is "band", equal to eps
+        guess   a constant prediction, in scaled units, whose misses are counted for comparison
+        facts   a dict: certificate and gibbs as in CertifiedGP; share, the part of delta that each
+                bound gets
+        seen    the rows that certify: a dict of the keyword arguments X, y, .. of held_out
     """
     fit = fit._replace(eps=eps_s)
     held = held_out(fit, delta=facts["share"], **seen)
@@ -256,11 +270,16 @@ def claim(fit, eps, eps_s, guess, facts, seen):
 def interval_facts(fit, facts, seen):
     """Certifies intervals that hold a given share of new targets; returns a dict.
 
-        factor      their half-width, in the unit that interval_unit chose
-        half_width  their mean half-width over the rows that certify, in the target's unit
-        needs       how many rows (or groups) must certify for the intervals to be finite
-    fit: the Fit that was trained; facts: a dict with coverage, share (of delta), by_sd, least,
-    noise, unit; seen: as in claim.
+        factor      a row's half-width, in scaled units, divided by its unit: see interval_unit
+        half_width  mean half-width over the rows that certify, in the target's unit
+        needs       least number of certifying rows (or groups) with which intervals are finite
+
+    The arguments:
+
+        fit     the Fit that was trained
+        facts   a dict: coverage, the share of new targets; share, the part of delta; by_sd and
+                least, from interval_unit; noise and unit, as in half_width
+        seen    the rows that certify: a dict of the keyword arguments X, y, .. of held_out
     """
     coverage, share = facts["coverage"], facts["share"]
     scores = interval_scores(fit, by_deviation=facts["by_sd"], least=facts["least"], **seen)
@@ -273,8 +292,10 @@ def interval_facts(fit, facts, seen):
 def half_width(var, facts):
     """Returns the half-widths (n,) of intervals, in the target's unit.
 
-    var (n,): variance of f, in scaled units; facts: a dict with unit (a Scale's), noise,
-    factor (see interval_facts), by_sd and least (see interval_unit).
+    Each is factor times the row's unit, see interval_unit, times the unit of the Scale.
+        var     (n,): variance of f, in scaled units
+        facts   a dict: factor, from interval_facts; by_sd and least, from interval_unit; noise, the
+                noise variance in scaled units; unit, of the Scale, by which targets were divided
     """
     unit = np.ones(len(var))
     if facts["by_sd"]:
@@ -283,18 +304,22 @@ def half_width(var, facts):
 
 
 def interval_unit(fit, X, trained, y, facts):
-    """Chooses the unit in which intervals are measured, from rows that trained; returns a dict.
+    """Chooses the unit of each row's interval, from rows that trained; returns a dict.
 
-        by_sd   True if it is each row's predicted deviation of y, noise included; False if it is
-                1 in scaled units for all: whichever would give the shorter intervals, on average,
-                if these rows certified
-        least   the mean predicted deviation over these rows, which replaces smaller ones. So even a
-                wrong choice of by_sd makes intervals at most about twice as wide as constant ones:
-                the mean of max(sd, mean sd) is at most 2 mean sd
+        by_sd   True: a row's unit is sd, its predicted deviation of y, noise included, or `least`
+                if sd is smaller. False: the unit is 1, in scaled units, for all rows. The choice is
+                the one whose intervals would be shorter, on average, if these rows certified
+        least   mean of sd over these rows. It limits the harm of a wrong choice of by_sd: as the
+                mean of max(sd, mean sd) is at most 2 mean sd, intervals are at most about twice
+                as wide as those with unit 1
 
-    fit: the Fit; X (n, d), y (n,): these rows, scaled; trained (n,): the targets that the GP was
-    trained on, y or y with outliers clipped; facts: a dict with coverage, share (of delta), noise,
-    M. A full GP predicts each row from the others; a sparse one leaves none out.
+    A full GP predicts each of these rows from the others; a sparse GP leaves none out.
+
+        fit       the Fit that was trained
+        X, y      (n, d), (n,): the rows that trained, scaled
+        trained   (n,): the targets that the GP was trained on, y or y with outliers clipped
+        facts     a dict: coverage, the share of new targets; share, the part of delta; noise, the
+                  noise variance; M, the number of inducing inputs, None for a full GP
     """
     mean, var = predict(fit, X)
     sd = np.sqrt(var + facts["noise"])
@@ -308,7 +333,10 @@ def interval_unit(fit, X, trained, y, facts):
 
 
 def gp_facts(fit):
-    """Returns a dict that says how a Fit was trained, with its parameters."""
+    """Returns a dict of a Fit's parameters, in scaled units, and of how it was trained.
+
+    noise and signal are variances. M is the number of inducing inputs, None for a full GP.
+    """
     family, _ = METHODS[fit.method]
     return dict(
         noise=math.exp(fit.ln_noise), signal=math.exp(fit.ln_theta[-1]),
@@ -320,9 +348,10 @@ def gp_facts(fit):
 # --- the text ------------------------------------------------------------------------------------
 
 def interval_text(name, facts):
-    """Returns a clause that says what the intervals hold.
+    """Returns a clause on the intervals: which share of new targets they hold, and their width.
 
-    name: of the target; facts: as attributes.
+    If too few rows certify, it says how many are needed.
+    name: of the target; facts: facts_ as a namespace.
     """
     share = f"{(100 * Decimal(repr(facts.coverage))).normalize():f} %"
     if math.isinf(facts.factor):
@@ -338,9 +367,10 @@ def interval_text(name, facts):
 
 
 def claim_text(name, facts):
-    """Returns a clause that bounds the probability of a miss; for several eps, it cites the table.
+    """Returns a clause that bounds the probability of a miss.
 
-    name: of the target; facts: as attributes.
+    For several eps it refers to the table of claim_lines.
+    name: of the target; facts: facts_ as a namespace.
     """
     if len(facts.claims) > 1:
         return (f"the predicted {name} misses by more than eps with probability at most the bound, "
@@ -363,7 +393,7 @@ def claim_text(name, facts):
 def claim_lines(facts):
     """Yields the lines of the table of claims: its head, then one per eps.
 
-    facts: as attributes.
+    facts: facts_ as a namespace.
     """
     heads = [one for one in COLUMNS if getattr(facts, one) is not None]
     if heads:
@@ -377,7 +407,7 @@ def claim_lines(facts):
 def conditions(facts):
     """Yields sentences on what the certificate assumes and how the GP was trained.
 
-    facts: as attributes.
+    facts: facts_ as a namespace.
     """
     rows = "groups of rows" if facts.grouped else "rows"
     others = f", {facts.trained} other rows trained" * (facts.trained > 0)

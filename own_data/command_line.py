@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
 def number(text):
     """Returns a text given to --eps as a float, or unchanged if it is no number.
 
-    The last one may be the table's path, which argparse took for one more eps.
+    The last text of --eps may be the table's path, which argparse took for one more eps.
     """
     try:
         return float(text)
@@ -76,10 +76,11 @@ def number(text):
 
 
 def parser():
-    """Returns the parser of the command line; its subcommands, the verbs, are KINDS and copy.
+    """Returns the parser of the command line; its subcommands are the verbs.
 
-    A verb in KINDS takes a table; its options are its model's parameters and SHARED. copy takes the
-    names of functions to print. An option that is not given is None.
+    The verbs are the keys of KINDS, and copy. A verb of KINDS takes a table; its options are the
+    parameters of its model and those in SHARED. copy takes the names of functions to print. An
+    option that is not given is None.
     """
     ap = Parser(prog="python -m own_data", description="GPs with certificates or scores, for a "
                                                        "table of your own")
@@ -123,8 +124,8 @@ def show(step, value):
 def check_options(args):
     """Raises ValueError for an option that is empty, as from an unset variable, or has no effect.
 
-    Changes args: a table's path that was parsed as the last eps becomes args.table; with
-    --predict, an args.out of "-" becomes None, as both mean standard output.
+    Changes args in two ways. A table's path that argparse took for the last eps becomes args.table.
+    With --predict, an args.out of "-" becomes None, which also means standard output.
     """
     several = getattr(args, "eps", None)
     if args.table is None and isinstance(several, list) and isinstance(several[-1], str):
@@ -149,8 +150,9 @@ def check_options(args):
 def check_files(args):
     """Checks, before anything is computed, the files that the options name.
 
-    OSError if one cannot be written. ValueError if a file to be written is also that of another
-    option, if two options read standard input, or if --save names what exists and is no file.
+    OSError if a file of --out, --save or --plot cannot be written. ValueError if such a file is
+    also that of another option, if two options read standard input, or if --save names something
+    that exists and is no file.
     """
     paths = {name: getattr(args, name) for name in (*WRITTEN, "table", "predict", "model")}
     if args.out == "-":
@@ -180,7 +182,8 @@ def identity(path):
 def new_figure(path):
     """Returns a function (model, data) that draws a model to the file at path.
 
-    data: arguments of model.draw after the axes. ValueError if path's suffix is no picture format.
+    data: list of the arguments of model.draw after the axes: X and y, or none for a StreamGP.
+    ValueError if path's suffix is no picture format.
     """
     os.environ["MPLBACKEND"] = "agg"
     from matplotlib import rcParams
@@ -222,7 +225,10 @@ def new_rows(args, names, texts, seen=0):
 
 
 def rows_for(model, args):
-    """Reads the table of --predict for a trained model; returns X as new_rows does."""
+    """Reads the table of --predict for a trained model; returns its inputs X (n, d).
+
+    X has NaN where a cell is missing.
+    """
     texts = [model.names_[i] for i in model.category_columns()]
     return new_rows(args, model.names_[:-1], texts, getattr(model, "seen_", 0))
 
@@ -230,7 +236,8 @@ def rows_for(model, args):
 def predictions(model, X):
     """Returns predictions at X (n, d): a dict of lists mean, sd, lower, upper.
 
-    They are NaN where X has NaN. model: a trained one.
+    sd is a standard deviation; lower and upper are the ends of an interval, as in model.limits. All
+    four are NaN for a row of X with NaN. model: a trained one.
     """
     complete = ~np.isnan(X).any(1)
     values = np.full((4, len(X)), np.nan)
@@ -272,8 +279,9 @@ def demo():
 def lines_for(args, path):
     """Returns the lines of a file, or of the demo if path is None, and the name of their source.
 
-    Lines that args.apart lists, as in Refused, become comments. Lines of standard input, path "-",
-    are kept in args, to be read again, unless they are a stream.
+    args.apart lists lines, as (source, line number); these become comments. The path "-" is
+    standard input. Its lines are kept in args, to be read again, unless they are a stream: then
+    the source is PIPE.
     """
     if path is None:
         return demo(), "the demo"
@@ -288,7 +296,7 @@ def lines_for(args, path):
 
 
 def reading(args):
-    """Returns the options as a dict: the keyword arguments of read_rows."""
+    """Returns the options that say how to read a table, as a dict of arguments of read_rows."""
     choose = partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
                      group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
     categories = partial(columns, option="--categories", asked=args.categories)
@@ -300,8 +308,8 @@ def read_all(args):
     """Reads the table and that of --predict; returns table, more, X_new.
 
         table   a Table without the column of --group
-        more    keywords of fit, a dict: the groups, if any
-        X_new   (n, d) of --predict, or None
+        more    dict of further arguments of fit: groups, the column of --group; or empty
+        X_new   (n, d): the inputs in the table of --predict, or None without this option
     """
     table = read_table(*lines_for(args, args.table), **reading(args))
     more = {}
@@ -318,8 +326,8 @@ def read_all(args):
 def learn_table(model, args):
     """Trains the model on the table, after reading that of --predict.
 
-    Returns X (N, d), y (N,), and X (n, d) of --predict or None. ValueError if the target does not
-    vary.
+    Returns X (N, d) and y (N,) of the table, and X (n, d) of the table of --predict, None without
+    this option. ValueError if the target does not vary.
     """
     table, more, X_new = read_all(args)
     X, y = table.values[:, :-1], table.values[:, -1]
@@ -334,10 +342,11 @@ def learn_table(model, args):
 
 
 def follow_rows(model, args):
-    """Lets a StreamGP learn rows as they come; writes lines of --out, and saves after each row.
+    """Lets a StreamGP learn the rows of a table as they come.
 
-    The model may be one saved before: rows of a file that it has seen are skipped, those of
-    standard input are all new.
+    After each batch, writes a line per row to --out, unless --out is for the predictions of
+    --predict. After each row, saves the model to --save. The model may be one saved before: then
+    rows of a file that it has seen are skipped, but those of standard input are all new.
     """
     lines, source = lines_for(args, args.table)
     new = args.table == "-"
@@ -372,10 +381,12 @@ def follow_rows(model, args):
 
 
 def opened_lines(path, learnt):
-    """Opens --out of a stream to append, after removing lines of rows that were not yet learnt.
+    """Opens --out of a stream to append lines; returns a context manager of what was opened.
 
-    Returns a context manager of the file at path; of standard output for "-"; of None for None.
-    path: of --out. learnt: number of the last row that the model has learnt.
+    First removes lines of rows that were not yet learnt: they will be written again.
+
+        path     of --out; "-" opens standard output; None opens nothing, and gives None
+        learnt   number of the last row that the model has learnt
     """
     if path is None:
         return contextlib.nullcontext()
@@ -403,7 +414,10 @@ def opened_lines(path, learnt):
 # --- remedies ------------------------------------------------------------------------------------
 
 def changed(args, remedy):
-    """Returns a copy of args with a remedy, a dict as in Refused of tables.py, applied."""
+    """Returns a copy of args with a remedy applied.
+
+    remedy: a dict as in Refused, option -> its new value, or a list of values to be added.
+    """
     new = argparse.Namespace(**vars(args))
     for name, value in remedy.items():
         if isinstance(value, list):
@@ -416,9 +430,12 @@ def changed(args, remedy):
 def remedied(model, args, first, deep=4):
     """Returns a copy of args with the first remedy that lets the tables be read, or None.
 
-    first: a list of remedies, as in Refused. If with one of them the tables are refused for another
-    reason, it is kept and the first list of the new Refused is tried on top of it, and so on,
-    `deep` levels down; but nothing is tried on top of a change of the verb.
+        first   a list of remedies, dicts of changed options, as in Refused
+        deep    how many further remedies may be added to one of them
+
+    With a remedy, the tables may be refused for another reason. The remedy is then kept, and those
+    in the first list of the new Refused are tried in addition, and so on. Nothing is added to a
+    remedy that changes the verb.
     """
     for remedy in first:
         new = changed(args, remedy)
@@ -438,9 +455,9 @@ def remedied(model, args, first, deep=4):
 def advice(model, args, refused):
     """Returns a text that proposes how to read the tables.
 
-    It has, for each list in refused.remedies, the first remedy with which a trial reading succeeds.
-    refused: the Refused that reading the table raised. The text is empty for a stream on standard
-    input, or if no remedy succeeds.
+    refused: the Refused that reading them raised. From each list in refused.remedies, the text has
+    the first remedy with which a trial reading succeeds. It is empty if there is none, and for a
+    stream on standard input, which cannot be read again.
     """
     piped = args.verb == "follow" and args.table == "-"
     found = [remedied(model, args, first) for first in refused.remedies * (not piped)]
@@ -451,8 +468,8 @@ def advice(model, args, refused):
 def options_text(old, new):
     """Returns in words what a user has to do for a remedy.
 
-    These are options to type, or the verb follow; lines to which # must be prepended; code in
-    pandas that makes numbers of a column. old, new: args without and with the remedy.
+    old, new: args without and with the remedy. The words may be: the verb follow and options to
+    type; lines that must begin with #; code in pandas that makes numbers of a column.
     """
     typed = ["of a series follow"] * (new.verb != old.verb)
     for name in ("skip", "decimal", "na", "target", "categories", "drop"):
@@ -475,10 +492,10 @@ def options_text(old, new):
 # --- the program ---------------------------------------------------------------------------------
 
 def emit(model, args, found):
-    """Prints what was read and the model's text, or with --json its facts as one object.
+    """Prints what was read and the model's text, or with --json all facts as one object.
 
-    found: the predictions, or None; they are part of that object unless --out has them. Prints to
-    stderr if lines of CSV go to standard output.
+    found: the predictions, or None. The object includes them, unless --out is a file, which has
+    them. If lines of CSV go to standard output, all this is printed to stderr.
     """
     *inputs, target = model.names_
     rows = model.rows_ + model.dropped_
@@ -527,7 +544,7 @@ def work(args):
 def learn_and_tell(kind, model, args, draw):
     """Trains the model, unless args.model was loaded; writes files, prints.
 
-    kind: the model's class. draw: what new_figure returns, or None.
+    kind: the model's class. draw: the function from new_figure, or None for no picture.
     """
     streams = kind is StreamGP
     data, X_new = (), None

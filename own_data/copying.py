@@ -1,9 +1,11 @@
 """Prints functions of the modules with all that they need, to be used alone.
 
-A "room" is a file that is copied from, by its name in ROOMS, such as "online" or "beyond/search".
-A copy leaves out GUARDS, which convert arguments: it takes float64 arrays. It compares kernels by
-name, so that it recognises a module's own kernel in records which that module returned. A copy from
-R and J alone, pacgp_ref and predictive, has no check_shapes, and one algorithm for distances.
+A "room" is a file to copy from, by its name in ROOMS, such as "online" or "beyond/search". A copy
+leaves out the functions in GUARDS, which convert arguments: it takes float64 arrays only. It
+compares kernels by name: a record that a module has returned holds the module's own kernel, which
+is not the same object as the copy's. A copy from pacgp_ref and predictive alone has no
+check_shapes, and computes distances by a matrix product only: ValueError where inputs are too far
+apart for that.
 """
 import ast
 import dis
@@ -44,7 +46,8 @@ def names_in(code):
 def unguarded(text):
     """Returns a function's source, `text`, as a copy has it.
 
-    It has no calls of GUARDS, and compares kernels by name.
+    Calls of GUARDS, which convert arguments, are removed. `kernel is f` becomes a comparison of the
+    two names.
     """
     text = re.sub(r"\bkernel is ([\w.]+)", r"kernel.__name__ == \1.__name__", text)
     text = re.sub(r"\b(?:as_float\(|real_array\([^,()]+, )(\w+)\)", r"\1", text)
@@ -54,9 +57,11 @@ def unguarded(text):
 def definitions(room, short=False):
     """Returns two dicts: what a room, such as "beyond/search", defines, and what it imports.
 
-        own     name -> (source, names it looks up); a statement f.start = g has the name "f.start"
-        taken   name -> the room that has it, or else its import statement
-    short: True for a copy from R and J alone, see the top of this module.
+        own     name -> (source, names that the source looks up); a statement f.start = g is listed
+                under the name "f.start"
+        taken   name -> the room it is imported from, or the import statement if that is no room
+    short: True to leave out check_shapes and distances by differences, as in a copy from pacgp_ref
+    and predictive alone.
     """
     path = ROOT / f"{room}.py"
     text = path.read_text(encoding="utf-8")
@@ -105,11 +110,13 @@ def head(rooms):
 
 
 def hints(name, source, needs, parts):
-    """Yields comments: how to call the function, and what is shorter if the copy is long.
+    """Yields comments for the head of a copy: how to call a function, and what would be shorter.
 
         name, source   of the function
         needs          names that the function looks up
         parts          name -> source, of all that is copied
+    The second comment is for a copy of more than LONG lines only. It names the entry of SHORTER for
+    the function; if there is none, the functions that it calls.
     """
     tree, = ast.parse(source).body
     if isinstance(tree, ast.FunctionDef):
@@ -125,9 +132,10 @@ def copied(*names):
     """Returns the source of the named functions with all that they need, to run alone.
 
     names: texts such as "full_gp" or "online.predict". A name without a room is looked up in the
-    order of ROOMS: the papers' modules, then beyond/. f_grad and f_back bring f along; a function
-    that starts from a record, such as a Posterior, brings the one that makes the first record.
-    ValueError for a name that no room has, or of which the copy needs two different definitions.
+    order of ROOMS: the papers' modules, then beyond/. With f_grad or f_back, f is copied, too. With
+    `update`, which starts from a Posterior, `prior` is copied, too: it makes the first one. MAKERS
+    lists all such functions. ValueError for a name that no room has, or if the copy needs two
+    different definitions of one name.
     """
     known = {room: definitions(room) for room in ROOMS}
     wanted, found, imports, parts = [], set(), set(), {}

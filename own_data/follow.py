@@ -29,7 +29,12 @@ DRAWN = 300                    # rows of the picture
 class StreamGP(Model):
     """A GP that learns from a stream row by row, certified at every row even if rows are dependent.
 
-    Attributes: those of Model; learner_, a Learner; seen_; forecasts_, see partial_fit; width_.
+    Attributes, beside those of Model:
+
+        learner_     a Learner of beyond/stream.py, None until the warm-up is complete
+        seen_        number of rows so far
+        forecasts_   forecasts that the last call evaluated; see partial_fit
+        width_       half the width of an interval, in standard deviations
     """
     eps: float = option(None, "tolerance in the target's unit; default: the root mean square "
                               "of the warm-up rows' changes")
@@ -53,9 +58,13 @@ class StreamGP(Model):
     def partial_fit(self, X, y):
         """Learns from more rows X (n, d), y (n,) in their order; returns this model.
 
-        forecasts_ lists (row, mean, sd, lower, upper, y, loss, bound) of each row this call
-        evaluated, as forecast before it was learnt. `row` is its number from 1; `loss` the share of
-        the batch that `mean` missed by more than eps; `bound` the certificate of `mean` after it.
+        forecasts_ lists (row, mean, sd, lower, upper, y, loss, bound) for each row that this call
+        evaluated:
+
+            row             its number, from 1
+            mean .. upper   the forecast of y before the row was learnt, as from `limits`
+            loss            share of the rows in its batch that `mean` missed by more than eps
+            bound           the certificate of `mean` after this batch
         """
         if not hasattr(self, "asked_"):
             self.begin(X, y)
@@ -70,7 +79,7 @@ class StreamGP(Model):
     def begin(self, X, y):
         """Forgets all rows; returns this model.
 
-        X (n, d), y (n,) only give number and names of columns.
+        X (n, d), y (n,) are not learnt: they only give the number and names of their columns.
         """
         asked, *_ = self.remember(X, y)
         self.asked_ = vars(asked)
@@ -108,7 +117,7 @@ class StreamGP(Model):
         return self.rows_ + self.dropped_
 
     def learn(self, numbers, X, y):
-        """Evaluates the forecasts of a batch, then learns it; the first is only learnt.
+        """Evaluates the forecasts of a batch, then learns it. The warm-up is only learnt.
 
             numbers (n,)       the batch's row numbers in the stream, from 1
             X (n, d), y (n,)   its rows, with categories as indicators
@@ -132,11 +141,14 @@ class StreamGP(Model):
         self.count(np.column_stack([X, y]))
 
     def note(self, numbers, columns, before):
-        """Records a batch's forecasts and bound in forecasts_, drawn_ and, at MARKS, history_.
+        """Records a batch's forecasts and bound in forecasts_ and, for the picture, in drawn_.
 
-            numbers   (n,): numbers of its rows
+        Whenever the next number of rows in MARKS is reached, history_ gets this number, the RMSE
+        and the bound, for the table of `text`.
+
+            numbers   (n,): numbers of the batch's rows in the stream, from 1
             columns   mean, sd, lower, upper, y, (n,) each
-            before    the Ledger before the batch was learnt
+            before    the Ledger, sums of losses, before the batch was learnt
         """
         ledger = self.learner_.ledger
         bound = certificates(self.learner_).mean.bound
@@ -150,9 +162,10 @@ class StreamGP(Model):
     def count(self, rows):
         """Adds rows (n, d+1), target last, to the sums behind ridge regression and naive forecasts.
 
-        products_ sums V^T V, where V (n, d+2) is a column of ones and the rows minus origin_, which
-        is the mean row of the warm-up. Each batch multiplies the older sum by `memory`. targets_
-        holds the number, mean and last value of all targets.
+        products_ is the sum of V^T V over the batches, where V (n, d+2) is a column of ones and the
+        rows minus origin_. origin_ is the mean row of the warm-up. Before a batch is added, the sum
+        is multiplied by `memory`. targets_ holds the number, the mean and the last value of all
+        targets.
         """
         n, average, _ = self.targets_
         if not n:
@@ -175,20 +188,22 @@ class StreamGP(Model):
         return self.origin_[-1] + constant + (X - self.origin_[:-1]) @ slopes
 
     def rmse(self):
-        """Returns the root mean squared error so far of each forecast in FORECASTS, a dict."""
+        """Returns a dict: key of FORECASTS -> root mean squared error of this forecast so far."""
         return dict(zip(FORECASTS, np.sqrt(self.squares_ / self.learner_.ledger.rows).tolist()))
 
     @property
     def width_(self):
         """Half the width of an interval, in standard deviations.
 
-        It is the 1 - alpha quantile of the last SCORES errors |y - mean|/sd, where after each row
+        It is the 1 - alpha quantile of the last SCORES errors |y - mean|/sd. At first alpha is
+        MISSED. After each batch it changes for every row of the batch:
 
             alpha += RATE (MISSED - 1[y outside])
 
-        At alpha <= 0 the interval is the whole line, at alpha >= 1 it is empty. Theorem: after n
-        rows |share outside - MISSED| <= (1 + RATE batch)/(RATE n), whatever the rows. Gibbs &
-        Candes 2021.
+        1[y outside] is 1 if y was outside its interval, otherwise 0. At alpha <= 0 the interval is
+        the whole line, at alpha >= 1 it is empty. Theorem (Gibbs & Candes 2021): after n rows, the
+        share of them with y outside differs from MISSED by at most (1 + RATE batch)/(RATE n),
+        whatever the rows.
         """
         k = math.ceil((1 - self.alpha_) * (SCORES + 1))
         return [-math.inf, *sorted(self.scores_), math.inf][min(max(k, 0), SCORES + 1)]
@@ -205,7 +220,7 @@ class StreamGP(Model):
         return self.interval(indicators(X, self.levels_))
 
     def interval(self, X):
-        """Returns what `limits` does, for X (n, d) with categories already as indicators."""
+        """Returns what `limits` does; but in X (n, d), indicators stand in place of categories."""
         mean, _, var = forecast(self.learner_, X)
         sd = np.sqrt(var)
         return mean, sd, mean - self.width_ * sd, mean + self.width_ * sd
@@ -259,7 +274,10 @@ class StreamGP(Model):
         return bool(getattr(self, "learner_", None) and self.learner_.ledger.rows)
 
     def usable(self):
-        """Raises an exception unless this loaded model can go on learning; tries it on a copy."""
+        """Raises an exception unless this loaded model can go on learning.
+
+        This is tried on a copy, which learns rows, predicts and makes its text.
+        """
         StreamGP(**self.asked_).checked()
         "".join(getattr(self, "columns_", []))
         d = self.n_features_in_
@@ -287,9 +305,11 @@ class StreamGP(Model):
 def first_learner(X, y, name, eps, delta, inducing, kernel, memory, **_):
     """Returns the Learner that has learnt the warm-up rows X (n, d), y (n,).
 
-    name: of the target, for error messages; eps, delta, inducing, kernel, memory: parameters of a
-    StreamGP. Where eps is None, it is the root mean square change of y from row to row, outliers
-    left out; ValueError if this is 0.
+        name           of the target, for error messages
+        eps .. memory  parameters of a StreamGP, checked
+
+    An eps of None is replaced by the root mean square of the changes of y from row to row, outliers
+    left out. ValueError if this is 0.
     """
     changes = np.abs(np.diff(y))
     eps = eps or math.sqrt(np.mean(changes[ordinary(changes)] ** 2))

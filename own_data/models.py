@@ -1,7 +1,8 @@
 """What the models of a table share: parameters, scikit-learn's conventions, files, wording.
 
-A Model is a GP regressor; each of its parameters is a dataclass field, made by `option`. KERNELS is
-that of beyond/kernels.py. Columns are counted from 0.
+A Model is a GP regressor; each of its parameters is a dataclass field, made by `option`. KERNELS,
+from beyond/kernels.py, maps a kernel's name to a record with its function.
+Columns are counted from 0.
 """
 import contextlib
 import csv
@@ -41,17 +42,18 @@ SAVED = {                      # name -> NamedTuple, or tuple, that a saved mode
 # --- parameters ----------------------------------------------------------------------------------
 
 def option(default, help, **rule):
-    """Declares a parameter of a Model: keyword, program option, JSON entry and saved value in one.
+    """Declares a parameter of a Model; returns a dataclass field.
 
-        default   the value where none is given, perhaps None
+    The parameter is then a keyword of the Model, an option of the program, an entry of its JSON,
+    and saved with the Model.
+        default   the value if none is given; if it is None, None is also a value allowed
         help      the text of the program option
-        rule      keywords, of which each may be left out:
-                  choices   a function that lists the values allowed
+        rule      keywords, applied by `checked`. Each may be left out:
+                  choices   a function, without arguments, that returns the values allowed
                   least     smallest value of an int; by default 1
-                  most      largest value of a float, which must also be above 0
-                  nargs     if a list of values may be given: "+" if the program takes separate
-                            words, None if it takes one text "A,B"
-    Returns a dataclass field. `checked` applies the rule.
+                  most      largest value of a float; any float must be above 0
+                  nargs     its presence allows a list of values. The program takes them as
+                            separate words if nargs is "+", as one text "A,B" if nargs is None
     """
     return field(default=default, metadata=dict(help=help, **rule))
 
@@ -63,7 +65,10 @@ def categories():
 
 
 def kernel_names():
-    """Returns the names of the kernels in KERNELS that have an attribute `start`, for training."""
+    """Returns the names of the kernels in KERNELS that can be trained.
+
+    These have an attribute `start`, a function that returns the ln_theta where training starts.
+    """
     return [name for name, row in kernels.KERNELS.items() if hasattr(row.function, "start")]
 
 
@@ -94,9 +99,9 @@ def checked(parameter, value):
 
 
 def known_kind(name, default):
-    """Returns scikit-learn's exception or warning class of this name, or `default`.
+    """Returns scikit-learn's exception or warning class of this name.
 
-    The latter if scikit-learn's exceptions are not loaded.
+    If scikit-learn's exceptions are not loaded, it returns `default`.
     """
     return getattr(sys.modules.get("sklearn.exceptions"), name, default)
 
@@ -108,7 +113,10 @@ def column_names(X):
 
 
 class NotFittedError(ValueError, AttributeError):
-    """Raised for what only fit provides; scikit-learn's own class is used where it is loaded."""
+    """Raised before fit for an attribute that fit makes.
+
+    If scikit-learn is loaded, its class of this name is raised instead.
+    """
 
 
 class NoNumber(ValueError, TypeError):
@@ -119,17 +127,18 @@ class Model:
     """A GP regressor for a table, by scikit-learn's conventions; base class of the models.
 
     Parameters are fields, checked by fit. X (n, d) and y (n,) are in the table's own units, and
-    scaled inside. What fit learns ends in _:
+    scaled inside. The names of attributes that fit makes end in _:
 
         n_features_in_       d
         feature_names_in_    (d,) names of a data frame's columns; predict requires the same
         names_               names of inputs and target, for the text
-        rows_, dropped_      how many rows are complete, and how many incomplete and left out
+        rows_, dropped_      number of complete rows, and of incomplete rows, which are left out
         notes_               sentences on how a file was read
         facts_               all results as a dict: text() and --json read it
-        levels_              (index, codes) of each column of categories
+        levels_              for each column of categories its index and its codes: see levels_of
 
-    `inputs` makes a number of each category, its code (code_of); the GP sees `indicators`.
+    `inputs` replaces each category by its code, a number (see code_of). `indicators` replaces each
+    column of codes by columns of 0 and 1, which the GP sees.
     """
     levels_ = ()
     _estimator_type = "regressor"                        # for scikit-learn before 1.6
@@ -170,7 +179,8 @@ class Model:
         """Starts a fit; returns the parameters as a namespace, X (n, d) and y (n,), all checked.
 
         X, y: as given to fit. First deletes what an earlier fit has learnt, so that a failed fit
-        leaves no old answers. Stores number and names of X's columns. ValueError as in `table`.
+        leaves no old answers. Stores the number of X's columns, and the names of inputs and target.
+        ValueError if a parameter, X or y is not valid.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
@@ -188,9 +198,10 @@ class Model:
         return asked, X, y
 
     def inputs(self, X):
-        """Returns X (n, d), an array or data frame, as floats, categories as codes.
+        """Returns X (n, d), an array or data frame, as floats, with codes in place of categories.
 
-        ValueError for another width than fit had, other column names, or cells that are no numbers.
+        ValueError if number or names of the columns are not those of fit, or for cells that are no
+        numbers.
         """
         d = self.n_features_in_
         raw = np.asarray(X)
@@ -222,8 +233,8 @@ class Model:
     def table(self, X, y):
         """Returns X (n, d), y (n,) as float arrays.
 
-        ValueError as in `inputs`, or if y has another length than X or holds anything but finite
-        numbers.
+        Categories become codes. ValueError if `inputs` rejects X, if y has another length than X,
+        or if y holds anything but finite numbers.
         """
         X = self.inputs(X)
         if np.asarray(y).ndim == 2:
@@ -232,19 +243,19 @@ class Model:
         return check_data(X, y)
 
     def predict(self, X, return_std=False):
-        """Returns the mean (n,) [y] predicted at X (n, d); with return_std also the deviation.
+        """Returns the mean (n,) [y] predicted at X (n, d); with return_std also sd (n,) [y].
 
-        This is a standard deviation (n,) [y], the second value of `limits`, a method of each
-        derived class, which says whether noise is included.
+        sd is the standard deviation. Both come from `limits`, a method of each derived class, whose
+        docstring says whether sd includes noise.
         """
         mean, sd, *_ = self.limits(X)
         return (mean, sd) if return_std else mean
 
     def score(self, X, y):
-        """R^2 at X (n, d), y (n,): 1 - squared errors / squared deviations of y from its mean.
+        """R^2 at X (n, d), y (n,): 1 - sum (y - predicted)^2 / sum (y - mean of y)^2.
 
-        As scikit-learn's r2_score: NaN for one row, with a warning; for equal targets 1 if all are
-        predicted exactly, else 0.
+        Two cases follow scikit-learn's r2_score. For one row R^2 is NaN, with a warning. For equal
+        targets it is 1 if all are predicted exactly, else 0.
         """
         X, y = self.table(X, y)
         if len(y) < 2:
@@ -257,7 +268,7 @@ class Model:
         return float(1 - np.sum((y - mean) ** 2) / np.sum((y - np.mean(y)) ** 2))
 
     def draw(self, ax, X, y):
-        """Draws actual against predicted targets, with the ends of their intervals.
+        """Draws actual against predicted targets, with the interval ends that `limits` returns.
 
         ax: matplotlib axes; X (n, d), y (n,): the rows to draw.
         """
@@ -270,7 +281,7 @@ class Model:
         ax.set_ylabel(f"actual {self.names_[-1]}", parse_math=False)
 
     def __sklearn_tags__(self):
-        """What scikit-learn 1.6 and later asks of a regressor; only it calls this."""
+        """Returns the tags of a regressor; only scikit-learn, in 1.6 and later, calls this."""
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
         return Tags(estimator_type="regressor", target_tags=TargetTags(required=True),
                     regressor_tags=RegressorTags(), input_tags=InputTags())
@@ -314,7 +325,7 @@ class Model:
     def usable(self):
         """Raises an exception unless a loaded model is whole.
 
-        It must have valid parameters, predict, and make its text.
+        Whole means: its parameters are valid, and it can predict and make its text and JSON.
         """
         self.checked()
         self.limits(np.zeros((1, self.n_features_in_)))
@@ -328,7 +339,8 @@ class Model:
 def code_of(cell):
     """Returns the number that stands for a category: its code.
 
-    This is the cell itself if it is a number, NaN if it is missing, else 48 bits of a digest.
+    The code is the cell as a float if it is a number or reads as one, and NaN if it is missing.
+    Else it is the whole number made of the first 48 bits of the SHA-256 digest of the cell's text.
     """
     if str(cell).lower() in ("none", "nan", "<na>", "nat"):
         return np.nan
@@ -341,16 +353,17 @@ def code_of(cell):
 def levels_of(X, numbers):
     """Returns the list of pairs [index, sorted codes] for levels_, one per column of categories.
 
-    X (n, d): the rows; numbers: the indices of these columns.
+    X (n, d): the rows, with codes for categories; numbers: the indices of these columns.
     """
     return [[i, np.unique(X[:, i])] for i in numbers]
 
 
 def indicators(X, levels):
-    """Returns X (n, d) without its columns of codes, but with indicators of their levels appended.
+    """Returns X (n, d) with each column of codes replaced by indicators, which come last.
 
-    levels: from `levels_of`. An indicator is a column, 1 where X has this code and 0 elsewhere. A
-    code that is not among the levels has all indicators 0.
+    levels: from `levels_of`, the index of each such column and its codes. Each of these codes gets
+    an indicator: a column, 1 in rows of X with this code and 0 elsewhere. A row whose code is not
+    among the levels has 0 in all indicators of that column.
     """
     if not len(levels):
         return X
@@ -359,9 +372,9 @@ def indicators(X, levels):
 
 
 def check_cells(X, names):
-    """Raises ValueError if X (n, d) has texts, NoNumber if it has other objects.
+    """Raises ValueError if X (n, d) has texts, NoNumber if it has other objects than numbers.
 
-    names: of the columns, for the message. Numbers, also as objects, raise nothing.
+    names: of the columns of X, for the message.
     """
     texts = []
     for name, column in zip(names, X.T):
@@ -378,10 +391,11 @@ def check_cells(X, names):
 
 
 def write_file(path, data=None):
-    """Replaces the file at path by the bytes `data`, whole or not at all, keeping links and mode.
+    """Replaces the file at path by the bytes `data`, whole or not at all.
 
-    A pipe or a device is written to directly. Without data nothing is written, but OSError is
-    raised if writing would fail.
+    The new file has the mode of the old one. If path is a link, it stays one, and the file that it
+    leads to is replaced. A pipe or a device is written to directly. If data is None, nothing is
+    written, but OSError is raised if writing would fail.
     """
     try:
         there = os.stat(path)
@@ -416,10 +430,11 @@ def write_file(path, data=None):
 
 
 def packed(value, arrays):
-    """Converts `value` for JSON: numbers, texts, lists, dicts, arrays, kernels, NamedTuples.
+    """Returns `value` in a form that JSON can hold; `unpacked` reverses this.
 
-    Its arrays are appended to the list `arrays`; in the value returned, their indices in this list
-    stand for them.
+    `value` consists of numbers, texts, lists, dicts, tuples, NamedTuples, arrays and kernels. Each
+    array is appended to the list `arrays`. What is returned has the array's index in that list in
+    its place, and the name of a kernel in place of the kernel.
     """
     again = partial(packed, arrays=arrays)
     if isinstance(value, dict):
@@ -438,10 +453,11 @@ def packed(value, arrays):
 
 
 def unpacked(part, arrays):
-    """Reverses `packed`: returns the value for which it wrote the dict `part`.
+    """Reverses `packed` for one dict, `part`, of the JSON.
 
-    json.loads calls it as its object_hook. arrays: the list that `packed` has filled. Any other
-    dict is returned as it is.
+    If `packed` wrote this dict in place of an array, kernel or tuple, returns that array, kernel
+    or tuple; else the dict itself. arrays: the list that `packed` has filled. json.loads calls this
+    function, as its object_hook, with each dict.
     """
     makers = SAVED | {".array": arrays.__getitem__, ".kernel": kernel_named}
     for kind in part.keys() & makers:
@@ -464,10 +480,10 @@ def listed(text):
 def columns(names, option, asked):
     """Returns the indices of the columns that an option asks for; ValueError names the option.
 
-        names    of all columns
-        option   its name, for the error
-        asked    a name or number from 0, or a list of these, or a text that `listed` splits; None
-                 for no columns
+        names    list of the names of all columns
+        option   name of the option, for the error
+        asked    a list of columns, each by its name or its number from 0; or one such number; or a
+                 text of names and numbers, which `listed` splits. None: no columns
     """
     found = []
     if asked is None or isinstance(asked, str):
@@ -513,7 +529,7 @@ def many(n, thing="row"):
 
 
 def few(names, most=20):
-    """Returns names as a text, separated by commas; beyond `most`, the number of the others.
+    """Returns names as a text, separated by commas: the first `most`, then how many others.
 
     names: a list of texts.
     """
@@ -522,9 +538,9 @@ def few(names, most=20):
 
 
 def paragraphs(answer, table, conditions):
-    """Returns a text in three parts.
+    """Returns a text in three parts, with an empty line between them; empty parts are left out.
 
-    answer: a text; table: a list of lines; conditions: a list of sentences.
+    answer: a text; table: an iterable of lines; conditions: an iterable of sentences.
     """
     fill = partial(textwrap.fill, width=100, break_on_hyphens=False, break_long_words=False)
     listed = [fill(one, initial_indent="- ", subsequent_indent="  ") for one in conditions if one]

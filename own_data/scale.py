@@ -14,7 +14,8 @@ from beyond.stream import column_middle, column_scale, directions
 class Scale(NamedTuple):
     """Mean and standard deviation of each input and of the target, in the rows that set the scale.
 
-    A constant input has deviation inf, so that it becomes 0.
+    middle is the mean and unit the deviation; _X stands for the inputs. A constant input has
+    deviation inf, so that it becomes 0 when divided by it.
     """
     middle_X: np.ndarray       # (d,)
     unit_X: np.ndarray         # (d,)
@@ -26,8 +27,9 @@ class Scale(NamedTuple):
 def scale_of(X, y, relative=False):
     """Returns the Scale of the rows X (N, d), y (N,).
 
-    relative: whether to scale y by its root mean square, without a shift, so that errors relative
-    to y stay the same. ValueError where y does not vary, or is too large or small to be squared.
+    relative: True if y is to be divided by its root mean square, and no mean subtracted, so that
+    errors relative to y stay the same. ValueError where y does not vary, or its deviation is too
+    large or small to be squared.
     """
     X, y = check_data(X, y, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -78,7 +80,10 @@ def standardise(X, y, seed=0):
 
 
 def in_table(mean, var, scale):
-    """Returns mean, var (n,) of the target, given those of the scaled target and the Scale."""
+    """Converts mean, var (n,) of the scaled target to the table's units; returns mean and var.
+
+    scale: the Scale by which the target was scaled.
+    """
     return scale.middle + scale.unit * mean, scale.unit**2 * var
 
 
@@ -91,16 +96,18 @@ SHARED = 0.1                   # of the rows
 def dependence(X, y, residuals):
     """Looks for signs that the rows X (N, d), y (N,) are dependent; returns a dict for facts_.
 
-    residuals (n,): of a model, at n of these rows in the order of the file. The dict:
+    residuals (n,): y minus a model's mean, at n of these rows, in the order of the file. The dict:
 
-        order      r sqrt(n), r the correlation of neighbouring residuals: within +-4 for
-                   independent rows
+        order      r sqrt(n), where r is the correlation of each residual with the next one; it is
+                   within +-4 (CORRELATED) for independent rows
         shared     number of rows with the inputs of an earlier row
-        repeats    number of those that have its target, too
+        repeats    number of rows with the inputs and the target of an earlier row
         classes    whether the target has two values
-        counts     indices of the inputs that change by equal steps from row to row, if d > 1
+        counts     indices of the inputs that rise, or fall, by the same step from each row to the
+                   next; empty if d = 1
         sorted     indices of the other columns that only rise or only fall; d stands for the target
-        dependent  whether a sign other than `classes` calls for a sentence of dependence_text
+        dependent  whether `order` is beyond +-4, `shared` is above a tenth (SHARED) of the rows, or
+                   `counts` or `sorted` is not empty
     """
     e = residuals - np.mean(residuals)
     order = e[1:] @ e[:-1] / max(e @ e, TINY) * math.sqrt(len(e))
@@ -120,9 +127,10 @@ def dependence_text(facts, names, rows):
     """Yields a sentence for each sign that rows are dependent or the target is a class.
 
         facts   from `dependence`
-        names   of inputs and target
-        rows    number of rows, with which that of repeated inputs is compared; inf if rows of
-                equal inputs are kept in one part, where they do no harm
+        names   list of the inputs' names, then the target's
+        rows    number of rows; there is a sentence on repeated inputs if `shared` is above a tenth
+                of it. inf for no such sentence: where rows of equal inputs are kept in one part,
+                they do no harm
     """
     if facts["classes"]:
         yield f"{names[-1]} has two values: of classes, a classifier predicts their probabilities."

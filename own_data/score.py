@@ -1,7 +1,8 @@
-"""Compares predictive densities on held-out rows of a table; J, Jankowiak et al. 2020.
+"""Compares predictive densities on held-out rows of a table; J is Jankowiak et al. 2020.
 
-`asked` holds the parameters of a PredictiveGP as attributes. The method `constant`, a normal
-density with the target's mean and variance, has None in place of a Fit.
+An argument `asked` is a namespace with the parameters of a PredictiveGP. The method `constant`
+predicts a normal density with the mean and variance of the target in the training rows; it has None
+in place of a Fit.
 """
 import math
 from dataclasses import dataclass
@@ -28,10 +29,10 @@ TOGETHER = math.inf            # rows for dependence_text: those of equal inputs
 
 @dataclass(eq=False)
 class PredictiveGP(Model):
-    """A GP with the best predictive density of several methods, trained again on all rows.
+    """A GP by one of several methods, chosen by NLL on held-out rows; trained again on all rows.
 
-    Attributes: those of Model; fit_, a Fit of predictive.py, or None for `constant`; scale_, the
-    Scale of all rows.
+    NLL is the mean negative log-likelihood of a row. Attributes: those of Model; fit_, a Fit of
+    predictive.py, or None for `constant`; scale_, the Scale of all rows.
     """
     methods: str = option(
         None, f"A,B of {', '.join(METHODS)}; default: PPGPR-MFD and exact, above {EXACT_ROWS} "
@@ -47,13 +48,14 @@ class PredictiveGP(Model):
     def fit(self, X, y, over=map, show=None):
         """Trains and scores all methods, chooses one by its NLL, and trains that one on all rows.
 
-        Of the rows X (N, d), y (N,) 15/20 train, 2/20 validate, 3/20 test: drawn at random, but in
-        the order of the file if it is a series, i.e. some input only rises or only falls. Rows of
-        equal inputs stay together. With fewer than FEW validation rows, cross-validation chooses,
-        unless `methods` is given or the file is a series.
+        Of the rows X (N, d), y (N,) 15/20 train, 2/20 validate, 3/20 test. These three parts are
+        drawn at random. If the file is a series, i.e. some input only rises or only falls, they
+        follow each other in its order. Rows of equal inputs stay in one part. The method is chosen
+        on the validation rows. If these are fewer than FEW, it is chosen by cross-validation on
+        the training and validation rows, unless `methods` is given or the file is a series.
 
-        over: not used, but passed by the program; show: called with (epochs, objective).
-        Returns this model.
+        over: not used, but passed by the program; show: called with (epochs, objective) during
+        training. Returns this model.
         """
         asked, X, y = self.remember(X, y)
         texts = self.category_columns()
@@ -112,8 +114,8 @@ class PredictiveGP(Model):
     def limits(self, X):
         """Returns mean, sd, lower, upper, (n,) each, of y at X (n, d), noise included.
 
-        lower and upper are the ends of its 95 % interval, mean -+ factor sd, with the factor of
-        `widened`.
+        lower and upper are the ends of the 95 % interval of y: mean - factor sd, mean + factor sd.
+        The factor is that which `widened` returned in fit, for the chosen method.
         """
         X = indicators(self.inputs(X), self.levels_)
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
@@ -175,8 +177,10 @@ def three_parts(X, y, series, seed):
 def begin(X, y, asked):
     """Returns a dict of kernel, ard, start for predictive.fit, from a full GP on START_ROWS rows.
 
-    X (n, d), y (n,): the training rows, scaled; asked: its kernel and seed are used. For the
-    periodic kernel, which has its own start, the dict holds the kernel alone.
+    X (n, d), y (n,): the training rows, scaled. The START_ROWS are drawn at random by asked.seed.
+    The full GP has asked.kernel, or the likelier of SE and Matern if that is None. ard tells
+    whether it has one lengthscale per input; start is a dict of its parameters. For the periodic
+    kernel, which has its own start, no GP is trained: the dict holds the kernel alone.
     """
     if asked.kernel == "periodic":
         return dict(kernel=kernel_named(asked.kernel))
@@ -189,8 +193,8 @@ def begin(X, y, asked):
 def size_of(asked, N):
     """Returns a dict of M, batch, epochs and seed for predictive.fit on N training rows.
 
-    asked: its inducing (M), batch, epochs and seed are used; what is None gets the default for N
-    rows. M is at most N.
+    M is asked.inducing, but at most N. batch, epochs and seed are those of asked. Where asked has
+    None, the value is a default that depends on N.
     """
     batch = asked.batch or (200 if N <= 20_000 else 1000)
     return dict(
@@ -224,9 +228,10 @@ def by_folds(trained, X, y, seed):
 def widened(y, mean, var):
     """Returns the half-width, in standard deviations, of 95 % intervals for new y; at least 1.96.
 
-    y, mean, var (n,): targets of held-out rows and their predictions. Split conformal: the k-th
-    smallest |y - mean|/sd, k = ceil(0.95 (n + 1)). Below 19 rows it is the largest, and the
-    intervals may hold less than 95 %.
+    y, mean, var (n,): targets of held-out rows, and their predicted means and variances sd^2. By
+    split conformal prediction, the half-width is the k-th smallest |y - mean|/sd, where
+    k = ceil(0.95 (n + 1)). With fewer than 19 rows it is the largest |y - mean|/sd, and the
+    intervals may hold less than 95 % of new y.
     """
     off = np.sort(np.abs(y - mean) / np.sqrt(var))
     k = min(math.ceil(0.95 * (len(y) + 1)), len(y))
@@ -236,8 +241,8 @@ def widened(y, mean, var):
 def lowest_nll(forecasts, y):
     """Returns the method with the lowest NLL on held-out targets y (n,).
 
-    forecasts: dict of method -> (mean, var), (n,) each. `exact` is preferred unless its NLL is
-    higher by more than one standard error of the difference.
+    forecasts: dict of method -> (mean, var), (n,) each. If `exact` is one of the methods, it is
+    returned unless its NLL exceeds the lowest by more than one standard error of the difference.
     """
     losses = {}
     for method, (mean, var) in forecasts.items():
@@ -251,8 +256,9 @@ def lowest_nll(forecasts, y):
 def score(y, mean, var, unit, factor=1.96):
     """Returns a dict of the NLL, RMSE, CRPS and coverage (inside) of predictions.
 
-    y, mean, var (n,): targets and predictions, scaled. unit [y]: of the scale; RMSE and CRPS are
-    multiplied by it. factor: half-width of the intervals in deviations, see widened.
+    y, mean, var (n,): targets, and their predicted means and variances, scaled. unit [y]: the
+    Scale's; RMSE and CRPS are multiplied by it, NLL is not. factor: half-width, in predicted
+    standard deviations, of the intervals whose coverage is returned.
     """
     inside = np.abs(y - mean) <= factor * np.sqrt(var)
     return dict(NLL=nll(y, mean, var), RMSE=unit * rmse(y, mean), CRPS=unit * crps(y, mean, var),

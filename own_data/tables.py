@@ -7,7 +7,8 @@ Arguments of several functions:
     cells     list of the texts of a row or column
     names     list of the names of all columns, which are counted from 0
     decimal   decimal mark of the numbers, "." or ","
-    known     the names in an earlier part of a stream, "" for columns that are not used
+    known     the names of the columns as read in an earlier part of the stream, "" for those that
+              are not used; empty if there was no such part
 """
 import codecs
 import contextlib
@@ -57,10 +58,10 @@ class Refused(ValueError):
     """Raised for a table that cannot be read as it is, with remedies to propose.
 
         said       the message
-        remedies   a list of lists; from each, the first remedy that helps is proposed
+        remedies   a list of lists of remedies; from each list, the first that helps is proposed
 
-    A remedy is a dict: option of the command line -> its new value, or a list of values to be
-    added. Three of its keys are no options:
+    A remedy is a dict. Its keys are options of the command line; a value is the option's new value,
+    or a list of values to be added to it. Three keys are no options:
         verb     "follow": the table is to be read as a stream, by this verb
         apart    [(source, line number)]: lines to be made comments
         mended   [(name of a column, code)]: the code, in pandas, makes numbers of the column
@@ -72,7 +73,10 @@ class Refused(ValueError):
 
 
 class Table(NamedTuple):
-    """A table as read: complete rows of the columns group (if any), inputs, target; with notes."""
+    """A table as read: its complete rows, with notes on the reading.
+
+    Its columns are the group (if any), the inputs, the target.
+    """
     names: list                # of these columns
     values: np.ndarray         # (N, columns)
     dropped: int               # rows with a missing cell
@@ -96,8 +100,8 @@ codecs.register_error("latin-1", as_latin_1)
 def lines_of(path):
     """Yields the lines of the text file at path, plain or gzip, as they come.
 
-    The path "-" is standard input. The text is UTF-8, or else Latin-1. ValueError if the file is
-    not text.
+    The path "-" is standard input. Text is read as UTF-8, and bytes that are not UTF-8 as Latin-1.
+    ValueError if the file is not text.
     """
     if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed")
@@ -117,9 +121,10 @@ def lines_of(path):
 def without_comments(lines, skip, comments):
     """Yields the lines; comments, the first `skip` lines and Excel's line "sep=" become empty.
 
-    So lines keep their numbers. A comment begins with # or %, but an error of Excel such as #N/A is
-    none. Comments are appended, without that mark, to the list `comments`. A line of white space is
-    empty, except that a line of tabs below the first row is a row of empty cells.
+    They are not removed, so that all lines keep their numbers. A comment begins with # or %, but an
+    error of Excel such as #N/A is none. The text of a comment, without its # or %, is appended
+    to the list `comments`. A line of white space becomes empty, too, except that a line of tabs
+    below the first row is a row of empty cells.
     """
     begun = False
     for n, line in enumerate(lines, 1):
@@ -149,9 +154,9 @@ def csv_rows(lines, mark, quoting=csv.QUOTE_MINIMAL):
 def cells_of(lines, mark, source):
     """Yields (line number, cells) of each row that is not empty; mark: what separates cells.
 
-    A quoted cell may extend over several lines. ValueError, which names the source, if its quote
-    does not close, or if each of these lines, read without quotes, has as many cells as the row:
-    then the quote swallowed rows.
+    A quoted cell may extend over several lines; the line number is that of the last. ValueError,
+    which names the source, if its quote does not close, or if each of these lines, read without
+    quotes, has as many cells as the row: then the quote swallowed rows.
     """
     lines, again = itertools.tee(itertools.chain(lines, [END]))
     reader = csv_rows(lines, mark)
@@ -199,9 +204,10 @@ def as_number(cell):
 def separator(lines, decimal):
     """Guesses what separates cells, from the first one or two lines of a table; returns the mark.
 
-    lines: a list of these. It prefers marks that give both lines equally many cells, give or take
-    one; among these, the mark that gives the last line most numbers. The mark " " stands for any
-    blanks and tabs. A comma that is also the decimal mark separates only where cells are quoted.
+    lines: a list of these one or two lines. Marks are preferred that give both lines equally many
+    cells, give or take one. Among these marks, the one is returned that gives most numbers in the
+    last line. The mark " " stands for any blanks and tabs. A comma that is also the decimal mark is
+    tried only if the last line has quotes.
     """
     marks = [mark for mark in ";\t|, " if mark != decimal or '"' in lines[-1]]
 
@@ -213,12 +219,12 @@ def separator(lines, decimal):
 
 
 def is_header(first, second):
-    """Whether the first row is a header, i.e. names.
+    """Whether the first row is a header, i.e. consists of the names of columns.
 
     first, second: the cells of this row and of the row after it. At least one cell of the first
-    must be a text. Beside texts and empty cells there may be numbers, if
-        either they are different whole numbers, and some text stands above a number,
-        or those of four digits, 1000 to 2999, rise in equal steps, and those of `second` do not.
+    must be a text. The others are texts or empty or, in two cases, numbers:
+        these numbers are whole and different, and some text stands above a number
+        those of four digits, 1000 to 2999, rise in equal steps, and those in `second` do not
     """
     texts = [as_number(cell) is None for cell in first]
     numbers = [cell for cell, text in zip(first, texts) if cell and not text]
@@ -238,15 +244,15 @@ def even_years(cells):
 def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
     """Reads the beginning of a table; returns names, unused, notes, rows.
 
-        names    of all columns
+        names    of all columns; "column i" where a name is empty or came before
         unused   indices of nameless columns that are empty, and of a nameless first one that is
-                 an index
+                 an index; if `known` is given, of the columns that are "" there
         notes    sentences on what was left out; one on comments may be added after the last row
         rows     iterator of (line number, cells)
 
-    skip: how many lines to leave out first; wanted: a first row with all of these names is the
-    header. Of PIPE, whose rows arrive later, only the first two lines are read at once, or one if
-    `known` is given.
+    skip: how many lines to leave out first. wanted: names; a first row with all of them is the
+    header. If the source is PIPE, whose rows arrive later, only the first two lines are read at
+    once, or one if `known` is given.
     """
     live = source == PIPE
     ahead = 1 if known and live else 2
@@ -306,12 +312,13 @@ def is_index(cells):
 
 
 def fitted(names, row):
-    """Returns the names, one more or fewer if the row below them needs it.
+    """Returns the names, one more or one fewer if the row below them needs it.
 
     names, row: cells of the header and of that row.
-        one cell more    an empty name is added: last if the row's last cell is empty, since a
-                         separator ends the line; else first, for row names as R writes them
-        one cell fewer   the last name is removed if it is empty: a separator ends the header
+        one cell more    an empty name is added. It is added last if the row's last cell is empty:
+                         then a separator ends the row. It is added first if that cell is a number:
+                         then the row begins with its own name, as R writes tables.
+        one cell fewer   the last name is removed if it is empty: then a separator ends the header
     """
     more = len(row) - len(names)
     if more == -1 and not names[-1]:
@@ -324,8 +331,8 @@ def fitted(names, row):
 def numbers_columns(first, second):
     """Whether the first row numbers the columns: 0, 1, 2, ... or 1, 2, 3, ...; cells may be empty.
 
-    first, second: cells of the first two rows. One number alone is data, and so are two above a row
-    of whole numbers.
+    first, second: cells of the first two rows. A single number is taken for data. So are two
+    numbers if all cells of the second row are whole numbers.
     """
     cells = [*filter(None, first)]
     numbers = [*map(str, range(len(cells) + 1))]
@@ -339,23 +346,28 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
               known=(), wanted=(), target=True, mended=(), first=0):
     """Yields a head, then each row as an array of numbers (columns,), NaN where a cell is missing.
 
-    The head is a tuple: names of the columns used; names of all, "" where unused; notes, as in
-    open_table; which of the columns used are categories, as indices among those used.
+    The head is a tuple of four:
+        names of the columns used
+        names of all columns, "" for those in `unused` of open_table
+        notes, a list of sentences on what was left out
+        positions of the categories among the columns used
 
-        choose       (names of all columns, indices of the unused) -> indices of those used
-        categories   names of all columns -> indices of the categories
+    The arguments not described at the top of this file:
+        choose       function: names of all columns, indices of the unused -> indices of those used
+        categories   function: names of all columns -> indices of the categories
         na           list of more cells that mean missing; a number stands for all equal to it, and
-                     NAME=CELL is for the column of that name alone
+                     NAME=CELL is for the column NAME alone
+        skip         how many lines to leave out first
+        wanted       names; a first row with all of them is the header
         target       whether the last column used is the target
-        mended       as in Refused: to try this remedy, cells of these columns that are not numbers
-                     are read as 0
+        mended       [(name of a column, code)], a remedy as in Refused; to try it, cells of these
+                     columns that are not numbers are read as 0
         first        number of the first row; without a column of inputs the number of a row is
                      its input
-    decimal, skip: the program's options; known, wanted: as in open_table.
 
     Raises Refused at the first row with a wrong number of cells or a cell that is no number. Its
-    remedies are for that row and, unless the source is PIPE, all later ones. ValueError if the
-    target is a category.
+    remedies are for this row and all later ones, or for this row alone if the source is PIPE.
+    ValueError if the target is a category.
     """
     names, unused, notes, rows = open_table(lines, source, decimal, skip, known, wanted)
     used = choose(names, unused)
@@ -402,7 +414,7 @@ def remedies(source, names, bad, target, decimal, there):
 
     They have the form of Refused.remedies: a list of lists of dicts.
 
-        bad      dict: index of a column used -> {line number: cell} of such cells
+        bad      dict: index of a column used -> {line number: cell}, its cells that are no numbers
         target   index of the target's column, or False if there is none
         there    dict: index of a column -> how many of its cells are not missing
     """
@@ -441,10 +453,11 @@ def kind_of(cells, decimal, there):
     """Classifies the cells of a column that are not numbers; returns kind, line, mark.
 
         kind   a key of DOES: "date", "symbol" (punctuation alone), "unit" (numbers with a unit),
-               "word" (few different ones among numbers), "id" (most differ) or "text"
-        line   the line in pandas that makes numbers of dates or units, {0} for the column, else ""
-        mark   the decimal mark with which all of the cells are numbers, else ""
-    cells: these cells; there: how many cells of the column are not missing.
+               "word" (few different texts, in less than half of the column), "id" (most differ)
+               or "text" (others)
+        line   code in pandas that makes numbers of dates or units, {0} for the column; else ""
+        mark   the decimal mark with which all of these cells are numbers, "" if there is none
+    cells: list of these cells. there: how many cells of the column, with these, are not missing.
     """
     for form in DATES + CLOCKS:
         with contextlib.suppress(ValueError):
@@ -504,13 +517,14 @@ def read_table(lines, source, choose, **reading):
 
 
 def likely_codes(names, values):
-    """Yields a sentence for each column of `values` in which a number seems to mean missing.
+    """Yields a sentence for each number in a column of `values` that seems to mean missing.
 
-    values: (N, columns); names: of the columns. The number is a repeated smallest or largest value,
-    far from all others; in a column of whole numbers also at most 0, or in nines alone (999).
+    values: (N, columns), NaN where missing; names: of the columns. The number is the smallest or
+    largest value of its column, occurs at least twice, and is far from all others. In a column of
+    whole numbers it must also be at most 0 or consist of nines (999).
 
-    Far: by more than the range of the others; if in nines, by more than a tenth of that range and
-    more than any gap between the others.
+    Far means: by more than the range of the others. For a number of nines it means: by more than a
+    tenth of that range and more than any gap between neighbours among the others.
     """
     for name, column in zip(names, values.T):
         known = column[~np.isnan(column)]
@@ -536,10 +550,14 @@ def likely_codes(names, values):
 def chosen(names, unused=(), target=None, inputs=None, drop=None, group=None, least=2):
     """Returns the indices of the columns used: the group, if any, then the inputs, then the target.
 
-    unused: indices of columns that are no inputs by default; target, inputs, drop, group: as the
-    options, a column's name or number; for inputs and drop a list of these. By default the target
-    is the last column, and the inputs are all others but the unused. Refused if fewer than `least`
-    columns are left; ValueError if the target is also an input, dropped, or the group.
+        unused          indices of columns that are no inputs by default
+        target, group   as the options: a column's name or number
+        inputs, drop    as the options: a list of names or numbers
+        least           how many columns must be left
+
+    Left are those neither unused, nor dropped, nor the group. By default the target is the last of
+    these, and the inputs are all others of these. Refused if fewer than `least` are left.
+    ValueError if the target is also an input, dropped, or the group.
     """
     numbers = partial(columns, names)
     group = numbers("--group", group and [group])
