@@ -322,7 +322,8 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
 class DataSums(NamedTuple):
     """Sums over the data, and the posterior Q that follows from them by (11).
 
-    The sums A and b, which (11) needs, are in `posterior`; (34) also needs those in `sums`.
+    (11) needs the sums A and b, which are in `posterior`. The training objective of FITC, VFE and
+    DTC, (34), also needs those of ln D_i, y_i^2/D_i and ktilde_i, which are in `sums`.
     """
     rows: list              # of Rows
     sums: np.ndarray        # over rows, of ln D, y^2/D and ktilde

@@ -96,8 +96,8 @@ def periodic_ulps(X1, X2, ln_theta):
 def mixture_ulps(X1, X2, ln_theta):
     """Bound on the rounding error of a spectral mixture of Q components, in ulp.
 
-    For a component with weight w and frequencies mu there are three terms. The bound is the largest
-    value of their sum over the components.
+    Each component, with weight w and frequencies mu, gives a sum of three terms. The bound is the
+    largest of these Q sums.
         d + 8 + |ln w|               the Gaussian factor, see se_ulps
         + sum_k (6 max|a_k| + 2)     cos a_k: a = 2 pi mu (x1 - x2) errs by 6 ulp of a, cos by 2
         + d + Q                      the product of the factors, and the sum of the components

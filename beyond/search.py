@@ -79,8 +79,9 @@ def leg(x, kernel, ard, X, y, over=map, Z=None, **settings):
 def parametrisations(d, start_theta, ard):
     """Returns the list of values of `ard` to try with d inputs: [ard], or both if ard is None.
 
-    If the kernel has as many parameters with ard as without, the list is [True].
-        start_theta   function of d and ard that returns ln_theta, from start_for
+    If ard makes no difference, since the kernel has as many parameters with it as without, the list
+    is [True] whatever ard is.
+        start_theta   the function (d, ard) -> ln_theta that start_for returns
     """
     if len(start_theta(d, False)) == len(start_theta(d, True)):
         return [True]

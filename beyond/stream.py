@@ -486,7 +486,7 @@ def begin(X, y, settings=Settings(), ln_theta=None, ln_noise=math.log(0.1), pret
         ln_theta, ln_noise   where training starts, in scaled units; ln_theta None: lengthscales and
                              signal variance 1. The first `step` raises the noise variance to at
                              least MIN_NOISE
-        pretrain             steps of Adam from this start, at rate 2 settings.rate, on these rows:
+        pretrain             steps of Adam from this start, at twice settings.rate, on these rows:
                              O(n^3) a step; none with settings.learn = "nothing"
         input_scale          (2, d): mean and deviation of the inputs, if known beforehand, as from
                              the range of a clock or a sensor; None: those of these rows

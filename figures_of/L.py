@@ -278,8 +278,8 @@ def rate_figure(run, N, times, runs, mixture, order):
 
         N         number of rows of the series
         times     numbers of rows seen; predictions after the last of these are drawn
-        runs      how many repetitions. Each has a shuffle of its own, in the order "shuffled", and
-                  a series of its own, unless the data are real
+        runs      how many repetitions. If order is "shuffled", each shuffles the rows anew. If the
+                  data are generated, each also has a series of its own
         mixture   whether the kernel is the authors' spectral mixture
         order     "time" or "shuffled"
     The run drawn is the one in which O-SGPR's test MSE is the median. Returns the picture, the

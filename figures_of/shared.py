@@ -103,11 +103,11 @@ def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the 
            of_data="", **settings):
     """Decorates and registers a function f(run, **settings) -> (picture, rows, notes).
 
-    The picture of a table is None. The first note is the title.
+    The picture of a table is None. The title is `head` and the first note.
         caption, settings   see experiment
         files               the data files that the figure reads with --data
         at_full             further data files, which it reads with --data and --full
-        drawn               False if it uses no data; the line of settings then names no data
+        drawn               whether it uses data, real or generated; if not, the caption names none
         name                of the figure; None: the function's name
         head                the start of the title; not used if the name gives the figure's number
                             in a paper (R_fig1, J_table2)
@@ -319,7 +319,7 @@ def standard(table):
 
 
 def train_test(n, i, share=0.2):
-    """Returns the indices of the training and of the test rows in split i of R's authors' code.
+    """Returns the indices of the training and of the test rows in split i of Reeb et al.'s code.
 
     n: the number of rows; share: the fraction of them that is for the test.
     """

@@ -270,15 +270,16 @@ def claim(fit, eps, eps_s, guess, facts, seen):
 def interval_facts(fit, facts, seen):
     """Certifies intervals that hold a given share of new targets; returns a dict.
 
-        factor      a row's half-width, in scaled units, divided by its unit: see interval_unit
+        factor      a row's half-width, in scaled units, is factor times its unit, see interval_unit
         half_width  mean half-width over the rows that certify, in the target's unit
         needs       least number of certifying rows (or groups) with which intervals are finite
 
     The arguments:
 
         fit     the Fit that was trained
-        facts   a dict: coverage, the share of new targets; share, the part of delta; by_sd and
-                least, from interval_unit; noise and unit, as in half_width
+        facts   a dict: coverage, the share of new targets that the intervals are to hold; share,
+                the part of delta with which they may fail; by_sd and least, from interval_unit;
+                noise, the noise variance in scaled units; unit, by which targets were divided
         seen    the rows that certify: a dict of the keyword arguments X, y, .. of held_out
     """
     coverage, share = facts["coverage"], facts["share"]

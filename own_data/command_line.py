@@ -492,10 +492,10 @@ def options_text(old, new):
 # --- the program ---------------------------------------------------------------------------------
 
 def emit(model, args, found):
-    """Prints what was read and the model's text, or with --json all facts as one object.
+    """Prints the rows and columns read and the model's text; with --json, one object of all facts.
 
-    found: the predictions, or None. The object includes them, unless --out is a file, which has
-    them. If lines of CSV go to standard output, all this is printed to stderr.
+    found: the predictions, or None. The object includes them, unless they are written to a file
+    with --out. All this goes to stderr if the CSV of predictions goes to standard output.
     """
     *inputs, target = model.names_
     rows = model.rows_ + model.dropped_

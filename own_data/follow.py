@@ -147,8 +147,9 @@ class StreamGP(Model):
         and the bound, for the table of `text`.
 
             numbers   (n,): numbers of the batch's rows in the stream, from 1
-            columns   mean, sd, lower, upper, y, (n,) each
-            before    the Ledger, sums of losses, before the batch was learnt
+            columns   a list of five arrays (n,): mean, sd, lower, upper of the forecasts, and the
+                      targets y
+            before    the Ledger before the batch was learnt: its sums are subtracted from those now
         """
         ledger = self.learner_.ledger
         bound = certificates(self.learner_).mean.bound

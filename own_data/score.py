@@ -46,13 +46,17 @@ class PredictiveGP(Model):
     categories: str = categories()
 
     def fit(self, X, y, over=map, show=None):
-        """Trains and scores all methods, chooses one by its NLL, and trains that one on all rows.
+        """Trains and scores the candidates, chooses one by its NLL, and trains it on all rows.
+
+        The candidates are those of the parameter `methods`; None: it depends on the number of rows.
 
         Of the rows X (N, d), y (N,) 15/20 train, 2/20 validate, 3/20 test. These three parts are
         drawn at random. If the file is a series, i.e. some input only rises or only falls, they
-        follow each other in its order. Rows of equal inputs stay in one part. The method is chosen
-        on the validation rows. If these are fewer than FEW, it is chosen by cross-validation on
-        the training and validation rows, unless `methods` is given or the file is a series.
+        follow each other in its order. Rows of equal inputs stay in one part.
+
+        The NLL is that on the validation rows. There is one exception: with fewer than FEW of them,
+        no `methods` given and no series, it is that of cross-validation on the training and
+        validation rows.
 
         over: not used, but passed by the program; show: called with (epochs, objective) during
         training. Returns this model.

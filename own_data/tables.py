@@ -360,8 +360,9 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
         skip         how many lines to leave out first
         wanted       names; a first row with all of them is the header
         target       whether the last column used is the target
-        mended       [(name of a column, code)], a remedy as in Refused; to try it, cells of these
-                     columns that are not numbers are read as 0
+        mended       [(name of a column, code)], from a remedy of Refused, whose code would make
+                     numbers of the column. It is not run: cells of these columns that are no
+                     numbers are read as 0, to see whether the rest of the table can be read
         first        number of the first row; without a column of inputs the number of a row is
                      its input
 
