@@ -3,9 +3,10 @@
 V = K_NM L^-T has a row for each data point. Here only blocks of its rows exist, and `total`
 computes a sum over all rows by adding f(block) over blocks. `over` applies f: it is map, or the map
 of a pool of threads or processes, or of an engine such as Dask. Other processes get f by pickling,
-so f is a top-level function or a partial of one. `blocks(over)` returns a Sparse, for fit(...,
-sparse=...). Its results equal those of PLAIN, the default of fit, up to rounding. They are the same
-to the last bit for every `over`. Not in the papers. Equation numbers are R's, see pacgp_ref.py.
+so f is a top-level function or a partial of one. `blocks(over)` returns a Sparse, a tuple of five
+functions, for fit(..., sparse=...). Their results equal those of PLAIN, the default of fit, up to
+rounding. They are the same to the last bit for every `over`. Not in the papers. Equation numbers
+are R's, see pacgp_ref.py.
 
 Symbols are those of pacgp_ref.py:
 
@@ -79,7 +80,7 @@ def mapped_again(a):
 
 
 class Rows:
-    """A block of rows of the data, with the inducing inputs from which its features are computed.
+    """A block of rows of the data, with what is needed to compute its k(X, Z), V and ktilde.
 
         at         slice: its place among all rows
         X, y       (n, d), (n,); y may be None. Either may be given by a function without arguments
@@ -112,7 +113,7 @@ class Rows:
         return self.once(block_features, self.X, *self.inducing)
 
     def V_times(self, W):
-        """Returns V W (n, M) for W (M, M), by `once`: W must be the same at each call."""
+        """Returns V W (n, M), cached if `keep`: W (M, M) must be the same at each call."""
         (_, V, _), _ = self.features()
         return self.once(np.matmul, V, W)
 
@@ -123,7 +124,7 @@ def in_blocks(X, y, inducing, keep=True):
 
         inducing   (Z, ln_theta, L^-1, kernel), as in Rows
         keep       True: the first blocks, as many as fit into KEEP_BYTES together, cache k(X, Z),
-                   V and V W. False: none does
+                   V and the result of V_times. False: none does
     """
     row_bytes = 3 * 8 * len(inducing[0])
 
@@ -276,11 +277,11 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
 
         rows            a Rows with y
         d_marginals     d_mean, d_var (n,): w.r.t. the mean and variance at the rows; or nothing
-        m, W            (M,), (M, M): the mean of Q, and S - I; used with d_marginals alone
+        m, W            (M,), (M, M): the mean of Q, and S - I; used only if d_marginals are given
         E               (M, M): 2 d_A L^-1
         d_b             (M,)
-        h               a number: the derivative w.r.t. the sum of ln D_i. It is also that w.r.t.
-                        the sum of y_i^2/D_i, since the two are equal in (34)
+        h               a number: the derivative w.r.t. the sum of ln D_i, which in (34) equals that
+                        w.r.t. the sum of y_i^2/D_i
         sigma2, alpha   as in block_sums
 
     Returns four values:
@@ -288,7 +289,8 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
         d_Z          (M, d): likewise
         gram         (M, M): the part of d_V^T V that passes through ktilde. It is
                      -2 alpha sum_i d_D_i V_i V_i^T, or 0.0 if alpha = 0
-        sums         (2,): the sums of d_D_i and of d_D_i ktilde_i over the block
+        sums         (2,): the derivatives w.r.t. sigma2 and alpha, which are the sums of d_D_i and
+                     of d_D_i ktilde_i over the block
 
     Apart from the marginals, the objective is a function of A = sum V_i V_i^T/D_i,
     b = sum V_i y_i/D_i and the sums of ln D_i and y_i^2/D_i, where D_i = alpha ktilde_i + sigma_n^2
@@ -296,7 +298,7 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
         d_D_i = h (1 - y_i^2/D_i)/D_i - (V_i d_A V_i + y_i V_i d_b)/D_i^2
         d_V_i = (2 d_A V_i + y_i d_b)/D_i - 2 alpha d_D_i V_i
     If d_marginals are given, gaussian_d_V of them is added to d_V. Row i of K obeys V_i = L^-1 K_i
-    and d_K_i = L^-T d_V_i. So d_K_i begins with (V_i E)/D_i, and V_i d_A V_i = (V_i E) K_i/2.
+    and d_K_i = L^-T d_V_i. So d_A adds (V_i E)/D_i to d_K_i, and V_i d_A V_i = (V_i E) K_i/2.
     """
     (K, V, ktilde), K_back = rows.features()
     _, _, Linv, _ = rows.inducing
@@ -342,8 +344,8 @@ def sums_in_blocks(X, y, Z, ln_theta, ln_noise, alpha, kernel=se_kernel, over=ma
     back(d_A, d_b, h, d_k, gram, *d_marginals), the VJP, returns a dict of derivatives w.r.t.
     ln_theta, ln_noise, Z and alpha:
         d_A, d_b      (M, M) symmetric, (M,)
-        h             a number: the derivative w.r.t. the sum of ln D_i, at fixed A and b. It is
-                      also that w.r.t. the sum of y_i^2/D_i
+        h             a number: the derivative w.r.t. the sum of ln D_i, equal to that w.r.t. the
+                      sum of y_i^2/D_i; both at fixed A and b
         d_k           a number: w.r.t. k(x, x), except through D = alpha ktilde + sigma_n^2
         gram          (M, M): the part of d_V^T V that passes through the marginals, at fixed A and
                       b; 0.0 without d_marginals

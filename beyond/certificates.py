@@ -1,10 +1,10 @@
 """Certificates that no paper here has: by held-out rows, by a prior that was trained, for streams.
 
-For tables, beside pacgp_ref.fit: `prior_from_part` and `held_out`; for any model's predictions,
-`certify_predictions`. For streams, beside online.online_bound: `certificate`, a bound averaged over
-several rates lam, with its proof. Symbols are those of pacgp_ref.py and online.py: P and Q are the
-GP prior and posterior, delta is the probability that a certificate fails. `over` is map, or the map
-of a pool of threads or processes, which then computes blocks of rows.
+For a table, `held_out` and `prior_from_part` certify a GP, `certify_predictions` the predictions of
+any model. For a stream, `certificate` is a bound averaged over several rates lam, with its proof;
+online.online_bound has a single lam. Symbols are those of pacgp_ref.py and online.py: P and Q are
+the GP prior and posterior, delta is the probability that a certificate fails. `over` is map, or the
+map of a pool of threads or processes, which then computes blocks of rows.
 """
 import hashlib
 import math
@@ -50,10 +50,10 @@ def draw_part(X, y, share, seed=0, groups=None):
 
     Assumption, the usual one about a hash: the draw is as if independent of the rows. Then, given
     the set of rows (or groups), all parts of one size are equally likely, whatever the order of the
-    file and the labels. So rows drawn independently stay independent in both parts. It does no harm
-    that tables which differ only by rounding get the same draw. But if all tables got the same
-    draw, the rows at the same places would train in each. In files sorted by an input the place is
-    the rank of that input, and rows that certify would not be drawn like new ones.
+    file and the labels. So rows drawn independently stay independent in both parts. Tables that
+    differ only by rounding may get the same draw, which does no harm. But the draw must not be
+    the same for all tables: in a file sorted by an input it would then select by the rank of that
+    input, and the rows that certify would not be drawn like new ones.
 
     ValueError unless both parts have at least two rows or groups.
     """
@@ -161,9 +161,10 @@ class Predictions(NamedTuple):
     """What certify_predictions guarantees.
 
     "These rows" are those passed to it, and N is their number. A row misses if its prediction is
-    off by more than eps. With groups, each group counts as one, with the share of its rows that
-    miss. Then N is the number of groups, `missed` is the mean of these shares, and `bound` is on
-    the expected share in a new group.
+    off by more than eps. At least a share `coverage` of new rows are off by at most `half_width`.
+    With groups, each group counts as one, with the share of its rows that miss. Then N is the
+    number of groups, `missed` is the mean of these shares, and `bound` is on the expected share in
+    a new group. `half_width` then suffices for all rows of at least a share `coverage` of groups.
     """
     bound: float               # on the probability that a new row misses
     missed: float              # the share of these rows that did
@@ -258,8 +259,10 @@ def enclosed_rows(fit, X, over, offset):
     """Returns mean and variance (n,) of a Fit at X (n, d), and bounds on their rounding errors.
 
     Mean and variance are those of f, without noise. If the GP was trained on y = (t - middle)/unit,
-    it predicts the target t by middle + unit mean; the bound for the mean also covers the rounding
-    of this sum. offset: |middle|/unit, or 0 if y was not scaled; over: as in held_out.
+    it predicts the target t by middle + unit mean. The bound for the mean also covers the rounding
+    of this sum.
+        over     map, or a pool's equivalent
+        offset   |middle|/unit, or 0 if y was not scaled
     """
     mean, var, mean_error, var_error = enclosed_at(fit.posterior, X, over)
     return mean, var, mean_error + 2 * ULP * offset, var_error
@@ -317,7 +320,8 @@ def interval_scores(fit, X, y, by_deviation=False, least=0.0, over=map, groups=N
         by_deviation   True: u is the standard deviation of y by `fit`, noise included. False: u = 1
         least          [y]: if by_deviation, a u smaller than `least` is replaced by `least`
         groups         (n,): labels. None: no groups
-        over, offset   as in held_out
+        over           map, or a pool's equivalent
+        offset         |middle|/unit, if y is (t - middle)/unit for the targets t; otherwise 0
     """
     mean, var, mean_error, var_error = enclosed_rows(fit, X, over, offset)
     scores = np.abs(y - mean) + mean_error
@@ -366,11 +370,12 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
         X, y          (N, d), (N,): all rows
         method        a key of METHODS, except "free-..."
         M             number of inducing inputs; the full methods ignore it
-        share, seed   as in draw_part, which draws part one; training has the same seed
+        share, seed   part one's share of the rows; the seed of its draw and of its training
         rows          the increasing indices of part one. None: draw_part draws them
         over          map, or a pool's equivalent
         n_eps         number of calls that differ in eps alone; the bounds of all hold at once
-        xi, settings  further arguments of trained_part or of pacgp_ref.fit, such as eps and delta
+        xi            True: the bound has the smaller xi(N) in place of 2 sqrt(N), see ln_confidence
+        settings      further arguments of trained_part or of pacgp_ref.fit, such as eps and delta
 
     Part one trains theta, noise and Z; theta is not rounded to a grid. The prior is the GP given
     part one. The posterior Q is the GP given all rows, with the noise variance of the other rows
@@ -414,8 +419,7 @@ class Certificate(NamedTuple):
     """Upper bound on the conditional risk, averaged over the n data points of a stream so far.
 
     The risk at a point is the expected loss on a point drawn as it was, given all points before it.
-    The bound comes from a mean over several rates lam, see `certificate`. The field `lam` is the
-    rate that counts most in it.
+    `certificate` computes the bound, by a mean over several rates lam.
     """
     bound: float               # in units of the loss
     loss: float                # mean loss
@@ -436,8 +440,9 @@ def certificate(loss_sum, KL, n, lams=LAMS, delta=0.05, K=1.0):
         KL         sum over batches i of KL(Q_i||P_i)
         lams       the rates lam to average over, fixed before the stream; LAMS suits K = 1
         K          losses are in [0, K]
-    The hypotheses are those of online_bound. One is that whether a point opens a new batch is
-    decided before the point is seen. In the proof h, loss_j, P_i and Q_i are as there.
+    Hypotheses: delta is fixed before the stream. P_i may use earlier batches only. Whether a point
+    opens a new batch is decided before the point is seen. In the proof h is a function drawn from
+    P_i or Q_i, and loss_j(h) is its loss at point j.
 
     Proof (Catoni 2007; Seldin et al. 2012; Chugg, Wang & Ramdas 2023). Let c = 1 - exp(-lam K). Let
     r_j(h) be the risk of h at point j, divided by K. It is conditional on all points before j,

@@ -8,7 +8,7 @@ Here the entries of a kernel matrix are computed from differences x1 - x2 (by_di
 Their rounding error is given in ulp of k(x, x), that is, in units of u k(x, x) with u = 2^-53. Each
 function *_ulps derives a bound on this error, to first order in u. It assumes relative errors of
 1 u for + - * / and square roots, and of 2 u for exp, cos and sin. The argument of exp is rounded
-too, which gives the term |ln sigma_s^2|.
+too, which adds |ln sigma_s^2| to the bound.
 """
 from typing import Callable, NamedTuple
 
@@ -99,7 +99,7 @@ def mixture_ulps(X1, X2, ln_theta):
     Each component, with weight w and frequencies mu, gives a sum of three terms. The bound is the
     largest of these Q sums.
         d + 8 + |ln w|               the Gaussian factor, see se_ulps
-        + sum_k (6 max|a_k| + 2)     cos a_k: a = 2 pi mu (x1 - x2) errs by 6 ulp of a, cos by 2
+        + sum_k (6 max|a_k| + 2)     cos a_k: a = 2 pi mu (x1 - x2) errs by 6 u |a|, cos by 2 u
         + d + Q                      the product of the factors, and the sum of the components
 
     Arguments as in se_ulps.

@@ -66,15 +66,15 @@ def enclosed_gaussian(K, y, ln_noise, K_error, unit):
 
         mean = K a, a = L^-T m,   var = sigma^2 - sigma^4 diag(K_y^-1),   K_y = K + sigma^2 I,
         KL = (ln|K_y| - N ln sigma^2 - N + sigma^2 tr K_y^-1 + a^T K a)/2
-    Rounding moves `a` from K_y^-1 y. So this KL is that of the Q with mean K a, `a` as computed.
-        K               (N, N): the kernel matrix, which may be that of any prior
+    The computed `a` is not exactly K_y^-1 y. KL is that of the Q with mean K a for this `a`.
+        K               (N, N): the covariance of f at the N rows under the prior P
         ln_noise        ln sigma^2
-        K_error [y^2]   error of an entry of K
+        K_error [y^2]   bound on the error of an entry of K
         unit            relative error of a sum, see the head of this file
 
     An error E of K_y or of L L^T changes K_y^-1 by K_y^-1 E K_y^-1. An error F of L^-1 L, |F| <=
-    unit |L^-1| |L|, changes K_y^-1 by L^-T F L^-1 and its transpose. Both together are at most
-    2 unit |L^-T| |L^-1| (|L| |L^-1|). Here the entry i, j of |L| |L^-1| is at most
+    unit |L^-1| |L|, changes K_y^-1 by L^-T F L^-1 and its transpose. The sum of these two terms is
+    at most 2 unit |L^-T| |L^-1| (|L| |L^-1|). Here the entry i, j of |L| |L^-1| is at most
     ((K_y)_ii (K_y^-1)_jj)^(1/2), by Cauchy-Schwarz. ValueError if K_y is not positive definite.
     """
     N = len(y)
@@ -114,9 +114,9 @@ def enclosed_stored(posterior, X, ln_noise, var, KL, var_error, KL_error):
         var_error, KL_error  their rounding errors, also from there
 
     The stored arrays predict a variance other than `var`, since L^-1 is rounded. The errors
-    returned hold for both variances, and for the KL of both. dQ/dP is N(y | f, sigma^2) up to a
-    constant, so a change dvar of the variances changes KL, to first order, by
-    -sum dvar/(2 sigma^2).
+    returned hold for both variances and for the KL that belongs to each. A change dvar of the
+    variances changes KL by -sum dvar/(2 sigma^2), to first order, since dQ/dP is N(y | f, sigma^2)
+    up to a constant.
     """
     mean, stored_var, mean_error, stored_error = enclosed_at(posterior, X)
     off = stored_error + np.abs(stored_var - var)
@@ -237,11 +237,11 @@ def enclosed_sparse(X, Z, ln_theta, m, root, prior=None, kernel=se_kernel, over=
 @in_doubles
 def enclosed_sparse_given(X1, y1, X, y, Z, ln_theta, ln_noise, alpha, temper, kernel=se_kernel,
                           over=map):
-    """The sparse GP given (X1, y1) and (X, y), each by (11), as an Enclosed at X (n, d).
+    """The sparse GP given (X1, y1) and (X, y), as an Enclosed at X (n, d).
 
-    The prior P is the GP given (X1, y1): under P, L^-1 f_M is N(m1, S1), with m1 and S1 by (11).
-    In the coordinates where P is N(0, I), Q is N(m', S'), with V and D of the rows X and the noise
-    e^temper sigma_n^2 in D:
+    The prior P is the GP given (X1, y1) alone: under P, L^-1 f_M is N(m1, S1), with m1 and S1 by
+    (11). In the coordinates where P is N(0, I), Q is N(m', S'), again by (11). Here V and D are
+    those of the rows X, with the noise variance e^temper sigma_n^2 in D:
         S1 = root1^T root1,   S'^-1 = I + root1 V^T D^-1 V root1^T,
         m' = S' root1 V^T D^-1 (y - V m1)
     Z (M, d) and alpha are as in sparse_gp of pacgp_ref.py; other arguments as in
@@ -277,9 +277,10 @@ def enclosed_at(posterior, X, over=map):
 
 @in_doubles
 def block_enclosed(rows, m, root):
-    """What enclosed_marginals returns, for one block: as four lists, of one array (n,) each.
+    """Returns mean and variance at the rows of a block, then bounds on their rounding errors.
 
-    rows: the block, a Rows; m, root: of a StoredPosterior. `total` joins the lists of all blocks.
+    They are four lists, each of one array (n,). `total` joins the lists of all blocks.
+    rows: the block, a Rows; m, root: of a StoredPosterior.
     """
     Z, ln_theta, Linv, kernel = rows.inducing
     K, ulps = exact_kernel(kernel, rows.X, Z, ln_theta)
@@ -334,14 +335,12 @@ def farthest_mean(y, enclosed):
 def losses_of_mean(y, enclosed, eps, loss):
     """The loss (n,), rounded up, of predicting by the mean of Q, not by a draw from it.
 
-    This is the loss R (18)-(21) at the mean farthest from y within the mean's rounding error: each
-    loss grows with |mean - y|. "01" and "band" are 0 or 1, so they are 1 even for the narrowest
-    miss.
+    This is the loss R (18)-(21) at the mean farthest from y within the mean's rounding error, since
+    each loss grows with |mean - y|. So "01" and "band" are 1 wherever rounding may hide a miss.
         y          (n,): targets
         enclosed   the Enclosed of Q at these rows
         eps        tolerance of the loss [y], a fraction of |y| for "band" and "relative"
-        loss       one of ZERO_ONE_LOSSES, "01" and "band", or a key of AT_SHARE: "square", "exp" or
-                   "relative"
+        loss       "01", "band", "square", "exp" or "relative"
     """
     off = np.abs(farthest_mean(y, enclosed) - y)
     goal = np.nextafter(eps * (np.abs(y) if loss in RELATIVE_LOSSES else 1.0), 0.0)
@@ -400,7 +399,7 @@ class Certified(NamedTuple):
     """A Fit with its risk R_S, KL and bounds rounded up: never below those of the stored posterior.
 
     If prior_rows = 0, theta is on the grid Theta. Otherwise theta is as trained, so the penalty has
-    no ln|Theta|; then Z of a full GP begins with the rows that chose the prior.
+    no ln|Theta|, and the Z of a full GP begins with the rows that chose the prior.
     """
     fit: Fit                   # R_S, KL, bound and pinsker rounded up, on N rows
     prior_rows: int = 0        # rows that chose the prior and are not among the N: 0 in the paper

@@ -92,7 +92,7 @@ def end_of(found, settings):
     """Returns (x, kernel, ard) at a Fit's optimum, as a start for another optimisation.
 
         found      the Fit
-        settings   dict of arguments of fit, perhaps with start_theta
+        settings   dict of arguments of fit, of which only start_theta is used, if given
     x is a dict of parameters, and ard says whether there is a lengthscale per input.
     """
     with_ard = start_for(found.kernel, **settings)(found.Z.shape[1], True)
@@ -182,12 +182,12 @@ def likelihood_fits(run, kernel, ards):
 
 
 def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, **settings):
-    """Returns the best Fit over kernels, a list of functions, and ards, a list of values of ard.
+    """Chooses one of `kernels` (functions) and one of `ards` (values of ard); returns their Fit.
 
-    If the method minimises a likelihood, `criterion` chooses ard with the first kernel. The other
-    kernels start from its optimum, in turn, until one has a lower likelihood than the one before.
-    The Fit with the least objective_of goes on. If the method minimises a bound, only the first
-    kernel is tried, and a race decides between the values of ard.
+    If the method minimises a bound, only the first kernel is tried, and a race chooses ard. If the
+    method is a likelihood, `criterion` chooses ard with the first kernel. The other kernels start
+    from the optimum of that Fit, in turn, until one has a lower likelihood than the one before. Of
+    these Fits, the one with the least objective_of goes on.
 
     Training on many rows begins with part of them. Given `start` or `batch`, there is one
     optimisation, with the first of kernels and of ards. Other arguments as in multistart_fit.
@@ -283,8 +283,8 @@ def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settin
     Returns the Fit and the targets (N,) it was trained on. For the method "full-GP" these are
     cut(y) if that is better by `criterion`, else y. For other methods they are y.
         ard      None: one lengthscale and one per input are tried, see `search`
-        kernel   None: SE or, if the method minimises a likelihood, a rougher one that is better by
-                 more than STRONG
+        kernel   None: SE or, if the method is a likelihood, a rougher one that lowers the objective
+                 by more than STRONG
     Other arguments as in multistart_fit.
 
     Theorem: given these rows, the prior, or the fit to be tested, is fixed, whatever chose it. The

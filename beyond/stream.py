@@ -55,7 +55,7 @@ LEARN = ("window", "nothing")
 class Settings(NamedTuple):
     """What is declared before the stream.
 
-    If several choices are tried on one stream and the best is taken, that one is not certified.
+    If Settings are chosen by their results on a stream, the certificates on that stream are void.
     """
     eps: float = 0.6           # tolerance of the loss, in units of `unit`
     loss: str = "01"           # "01", "square" or "exp"
@@ -131,13 +131,14 @@ def running_moments(moments, y):
 
 @in_doubles
 def middle_and_unit(moments, unit="y"):
-    """Mean and standard deviation [y] of the targets so far; 1 for the latter if they are constant.
+    """Returns mean and standard deviation [y] of the targets so far.
 
         moments   the Moments of these targets
         unit      Settings.unit, the unit of eps: "first", the deviation of the first rows, or "y",
                   the unit of y itself
-    ValueError if the squares of the targets overflow. With unit "first" also if the targets are
-    constant up to rounding, since their deviation is no unit then.
+    If the targets are constant up to rounding, the deviation returned is 1 with unit "y". With unit
+    "first" this raises ValueError, since eps would have no unit. ValueError also if the squares of
+    the targets overflow.
     """
     n, mean, squares = moments
     if not math.isfinite(squares):
@@ -225,7 +226,7 @@ def first_scale(X):
 
 
 def awake_units(X, y, ln_theta, ln_noise, kernel):
-    """Returns factors (d,) by which inputs are to be divided: above 1 for some that wake.
+    """Returns factors (d,) by which inputs are to be divided: 1 for those that do not wake.
 
     An input wakes if it suddenly changes far more than before.
 
@@ -238,7 +239,7 @@ def awake_units(X, y, ln_theta, ln_noise, kernel):
 
     The factor of an input that wakes is this median to the power 0, 1/3, 2/3 or 1. The power is the
     same for all of them: the one for which the last rows, their inputs divided by the factors, have
-    the highest evidence, L (4). Other inputs have factor 1.
+    the highest evidence, L (4).
     """
     ratio = np.ones(X.shape[1])
     for k, change in enumerate(np.abs(np.diff(X, axis=0)).T):
@@ -377,8 +378,8 @@ def charged_update(old, X, y, ln_noise, eps, loss, M, ledger=Ledger(), middle=0.
         old            P_i, the Posterior before; the new Posterior and Q_i have its kernel
         X, y           (n, d), (n,): the batch, in scaled units
         ln_noise       ln of the noise variance, in scaled units
-        eps, loss      tolerance of the loss, in scaled units; its name, of CERTIFIED_LOSSES
-        M              inducing inputs to add at most; dropping some comes later and adds no KL
+        eps, loss      tolerance, in scaled units, and name of the loss, one of CERTIFIED_LOSSES
+        M              how many inducing inputs are added at most; none is dropped here
         ledger         the Ledger before
         middle, unit   the forecast is middle + unit mean [y]: the rounding of this sum is counted
                        in the losses of P_i
@@ -626,7 +627,7 @@ class Certificates(NamedTuple):
     """Certificates for the rows that count, each with probability 1 - delta/3 at all times.
 
     Each bounds a mean risk over these rows, which are all after those of `begin`. `draw` and `mean`
-    are about P_i, the GP before batch i; `training` about Q_i, which the ledger counts for it.
+    are about P_i, the GP before batch i. `training` is about Q_i: P_i, or the GP after batch i.
     """
     draw: Certificate          # of predictions drawn from P_i; L (11)
     mean: Certificate          # of the mean of P_i
@@ -638,12 +639,12 @@ def certificates(learner):
     """Returns the Certificates of a Learner so far.
 
     All hold at once, at all times, with probability 1 - delta. The risk at a row is its expected
-    loss given the rows before. If incomplete rows are left out, it is also given that the row is
-    complete. The same numbers bound the risk given the row's inputs as well: this second statement
-    may fail with another probability delta.
+    loss, given the rows before and, if incomplete rows are left out, that the row is complete. The
+    same numbers bound the risk given the row's inputs as well, but this second statement may fail
+    with another probability delta.
 
-    Only the training certificate has a KL. It is about the Q_i that the ledger counts, see
-    charged_update: for each batch the new posterior before inducing inputs are dropped, or P_i.
+    Only the training certificate has a KL. For each batch this certificate is about the Q_i
+    that charged_update chose: P_i, or the new posterior before inducing inputs are dropped.
     ValueError if no row counts yet.
     """
     check_kind("learner", learner, Learner, "begin or step")

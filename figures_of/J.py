@@ -1,9 +1,10 @@
 """The figures and tables of J = Jankowiak et al. 2020.
 
-`run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line; `ax` is a
-matplotlib axes. `J.` is predictive.py; methods are named as there, such as "PPGPR-MFD". SCORES are
-the NLL, RMSE and CRPS of predictions, and the share of noise in their variance. A row is a dict:
-column -> entry. An entry is a number, a pair (mean, standard error), or a text.
+`run` is a figures.Run. It has the size (quick, default or full), the seed, the tables of --data, a
+random generator and a line of progress. `ax` is a matplotlib axes. `J.` is predictive.py; methods
+are named as there, such as "PPGPR-MFD". SCORES are the NLL, RMSE and CRPS of predictions, and the
+share of noise in their variance. A row is a dict: column -> entry. An entry is a number, a pair
+(mean, standard error), or a text.
 """
 import itertools
 import math
@@ -46,10 +47,10 @@ def series_panel(ax, run, x, y, method, M, epochs):
 
         x, y        (N, 1), (N,): the standardised data
         method, M   "SVGP" or "PPGPR-Chol", trained here with M inducing inputs
-        epochs      of training
-    Returns the method's row of the figure's table. It has the method, the standard deviations
-    sigma_k of the kernel and sigma_obs of the noise, and, at the data, the mean share of noise in
-    the predictive variance and the NLL.
+        epochs      how many epochs of training
+    Returns the method's row of the figure's table. It has the method, two standard deviations
+    (sigma_k of the kernel, sigma_obs of the noise), the NLL of the data, and the share of noise in
+    the predictive variance, a mean over the data.
     """
     say = lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}")
     fit = J.fit(x, y, method, M, beta_reg=1.0, epochs=epochs, seed=run.seed, callback=say)
@@ -146,9 +147,9 @@ def weights(method, validate):
     """Returns a list of the weights to train a method with, one tuple per training.
 
     The tuple is (beta_reg,), the weight of the KL divergence. For "gamma-robust" it is (1, gamma):
-    beta_reg = 1 and the exponent gamma. validate: if True, the list has all values that the paper
-    tries, and validation rows choose one of them (see `scores_of`); if False, it has one fixed
-    value.
+    beta_reg = 1 and the exponent gamma of the robust loss. validate: if True, the list has all
+    values that the paper tries, and validation rows choose one of them (see `scores_of`); if False,
+    it has one fixed value.
     """
     if method == "gamma-robust":
         return [(1.0, gamma) for gamma in (J.GAMMAS if validate else (1.03,))]
@@ -265,9 +266,10 @@ def score_figure(run, splits, validate, score, methods, title):
 def counted(claim, pairs, column, rows, theirs):
     """Returns a title that says on how many data sets a claim holds, here and in the paper.
 
-    The claim is a list of inequalities; on a data set it holds if all of them do. The title also
-    says on how many sets there is a tie. If our rows have standard errors, it says how many of our
-    inequalities (one per set and pair) hold by more than the two errors together, and how many fail
+    The claim is a list of inequalities, lower < higher. It holds on a data set if all of them do. A
+    set is tied if none of them is reversed, but at least one is an equality; the title also counts
+    the tied sets. If our rows have standard errors, the title says how many of our inequalities
+    (one per set and pair) hold by more than the sum of their two errors, and how many are reversed
     by more than that.
         claim    the claim in words, which the title begins with
         pairs    the inequalities, a list of (lower, higher). Each of the two is the name of a

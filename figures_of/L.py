@@ -1,9 +1,10 @@
 """The figures and tables of L = Liu et al. 2022.
 
-`run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line; `ax` is a
-matplotlib axes. A row of a table is a dict: column -> entry. Data X or x (N, 1), y (N,) are in
-order of arrival. A Snapshot is what the online GPs of online.py and baselines.py yield; the
-certified GP is that of beyond/stream.py.
+`run` is a figures.Run. It has the size (quick, default or full), the seed, the tables of --data, a
+random generator and a line of progress. `ax` is a matplotlib axes. A row of a table is a dict:
+column -> entry. Data X or x (N, 1), y (N,) are in order of arrival. A Snapshot is what an online GP
+of online.py or baselines.py yields: parameters, state, predictions. The certified GP is the one in
+beyond/stream.py.
 """
 import math
 from functools import partial
@@ -142,10 +143,10 @@ def snapshots(X, y, method, mixture=False, batch=1, **options):
 
 
 def extra_predictors(method, X, y, times):
-    """Returns a list: for each number of rows seen, a function X_new -> mean, variance (n,).
+    """Returns a predictor per number of rows seen: a list of functions X_new -> mean, variance.
 
-    method: one of L_EXTRA, which L does not compare; X (N, 1), y (N,): the stream; times: list of
-    the numbers of rows seen.
+    method: one of L_EXTRA, methods that the paper does not compare; X (N, 1), y (N,): the stream;
+    times: list of the numbers of rows seen. X_new is (n, 1), mean and variance are (n,).
     """
     if method == "O-PACGP, certified":
         all_times = list(learners(X[:times[-1]], y[:times[-1]]))

@@ -1,7 +1,8 @@
 """Online GPs that are not in online.py, to compare O-PACGP of L (Liu et al. 2022) with.
 
-    WISKI           Stanton et al. 2021, in one dimension; L Table 1, Sec. 5.1
-    OVC             Maddox et al. 2021; L Sec. 2.1
+    WISKI           f interpolated from a grid, here in one dimension; Stanton et al. 2021, L
+                    Table 1, Sec. 5.1
+    OVC             each new input becomes an inducing input; Maddox et al. 2021, L Sec. 2.1
     exact           the exact GP of L (3), (4), trained anew on all data so far
     window          the exact GP, trained on the last `window` data points alone; not in the paper
 
@@ -61,8 +62,8 @@ def interpolation_weights(x, grid):
 def grid_add(sums, x, y):
     """Returns new GridSums: `sums`, the GridSums so far, with the data x, y, both (n,), added.
 
-    Points beyond the ends of the grid are left out: there f has no model, and the noise would have
-    to explain them.
+    Points beyond the ends of the grid are left out: the interpolation weights fall to 0 there, so
+    the noise would have to explain y.
     """
     inside = (x >= sums.grid[0]) & (x <= sums.grid[-1])
     x, y = x[inside], y[inside]
@@ -82,8 +83,8 @@ def grid_nll(p, sums, kernel=se_kernel):
         p      dict of ln_theta and ln_noise (ln sigma_y^2)
         sums   the GridSums of the data
 
-    back(d_value), the VJP, returns a dict of the derivatives w.r.t. ln_theta and ln_noise. The
-    first is computed from d_K_uu, where K_uu = k(grid, grid). For d_value = 1, and with
+    back(d_value), the VJP, returns a dict of the derivatives w.r.t. ln_theta and ln_noise.
+    d_ln_theta is computed from d_K_uu, where K_uu = k(grid, grid). For d_value = 1, and with
     B = WW/sigma_y^2, t = Wy/sigma_y^2 - B L m:
         d_K_uu = (B - B L S L^T B - t t^T)/2,
         d_ln_noise = (n - yy/sigma_y^2 - tr(S A) - m^T A m)/2 + b^T m
@@ -156,8 +157,8 @@ def grid_stream(X, y, p, schedule, kernel=se_kernel):
 def growing_stream(X, y, p, schedule, kernel=se_kernel):
     """Yields OVC's Snapshots, one per batch: each new input becomes an inducing input.
 
-    The first batch trains the parameters p by L (8). Later batches leave ln_theta and ln_noise as
-    they are.
+    The first batch trains p, with the inducing inputs Z, to minimise the free energy, L (8).
+    Later batches leave ln_theta and ln_noise as they are.
     """
     posterior = prior(p["Z"], p["ln_theta"], kernel)
     for rows, steps in schedule:
@@ -198,10 +199,11 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
            window=20, kernel=se_kernel):
     """Yields a Snapshot after the first n0 data points and after each batch.
 
-        method   a key of METHODS
-        Z        (M, d): the inducing inputs that OVC starts from. For WISKI, their range and number
-                 set the grid. The methods exact and window do not use Z
-        window   how many data points the method "window" keeps
+        method     "WISKI", "OVC", "exact" or "window"
+        Z          (M, d): the inducing inputs that OVC starts from. For WISKI, their range and
+                   number set the grid. The methods exact and window do not use Z
+        ln_theta   (T,): initial value; None: zeros
+        window     how many data points the method "window" keeps
     Other arguments are as in online.stream. ValueError for bad input.
     """
     X, y = check_data(X, y)

@@ -1,11 +1,11 @@
 """Makes the reading pages out/R.html, J.html and L.html: text and formulas, beside them the code.
 
 R, J and L are the papers, and the keys of MODULES. Each page is made from a file in Markdown, R's
-from docs/reading-R.md. In this file a heading, or a paragraph that begins with bold words, begins a
-row. Beside a row's text are the functions that its code blocks quote, and those with the tag, such
-as # R (8), of an equation that the text prints. They are whole, but without docstrings. Formulas
-are set by matplotlib's mathtext as SVG; a page holds the outline of each glyph once. The pages need
-no network and no script.
+from docs/reading-R.md. There each heading, and each paragraph that begins with bold words, begins a
+row of the page. Beside a row's text are the functions that its code blocks quote, and those tagged,
+as by # R (8), with an equation that the text prints. Functions are shown whole, but without
+docstrings. Formulas are set by matplotlib's mathtext as SVG; a page holds the outline of each glyph
+once. The pages need no network and no script.
 """
 import ast
 import functools
@@ -149,7 +149,7 @@ def outline(vertices, codes):
 def svg(tex):
     """Returns a TeX formula, a text without dollars, as SVG that stands on the text's baseline.
 
-    It refers to the outlines of its glyphs by name. The outlines are added to OUTLINES.
+    The SVG refers to the outlines of its glyphs by name. The outlines are added to OUTLINES.
     """
     tex = f"${rewritten(tex, MATHTEXT * 2)}$"               # twice: \frac in \frac
     width, height, depth = text_to_path.get_text_width_height_descent(tex, FONT, True)
@@ -255,10 +255,10 @@ def chosen(row, own, quoted):
         row      its Markdown
         own      the paper's functions, from `functions`
         quoted   set of the names that any row of the page quotes or an earlier row has shown
-    First come the functions tagged with an equation of this row. A function that another row quotes
-    or an earlier row has shown is left out, unless the equation would then have no function. Then
-    come the functions that this row quotes. After each function f comes its gradient f_grad, if
-    there is one and `quoted` does not have it.
+    First come the functions tagged with an equation of this row. Those in `quoted` are left out,
+    unless this row quotes them or the equation would have no function left. Then come the functions
+    that this row quotes. After each function f comes its gradient f_grad, if there is one and
+    `quoted` does not have it.
     """
     here = [name for name, _ in re.findall(BLOCK, row) if name]
     names = []

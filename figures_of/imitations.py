@@ -57,7 +57,7 @@ def robot_arm(rng, N):
     """Angles (N, 8) of a plane robot arm's joints, and distances (N,) of its hand from a point.
 
     An angle is that between a link and the one before it. It is uniform on [-1, 1], in units of
-    0.7 rad. Distances are in lengths of the arm, from a fixed point.
+    0.7 rad. The point is fixed. The unit of distances is the length of the arm.
     """
     turn = rng.uniform(-1, 1, (N, 8))
     angle = np.cumsum(0.7 * turn, axis=1)

@@ -62,10 +62,11 @@ def network(p, X, drop=0.0, rng=None):
 
 @in_doubles
 def deep_objective(p, X, y, N, method, beta_reg):
-    """Returns the objective of a GP on a network's outputs, and the dict of its gradients.
+    """Returns the training objective of a GP on a network's outputs, and the dict of its gradients.
 
-    p holds the parameters of the GP and of `network`; X, y are a batch of the N rows; method and
-    beta_reg as in J.objective. The GP's gradient w.r.t. its inputs goes into the network's back.
+    p holds the parameters of the GP and of `network`. X, y are a batch of the N rows. method and
+    beta_reg are as in `deep_gp`. The GP's gradient w.r.t. its inputs, which are the network's
+    outputs, goes into the network's back.
     """
     H, network_back = network(p, X)
     value, back = J.objective(p, H, y, N, method, beta_reg)
@@ -76,8 +77,8 @@ def deep_objective(p, X, y, N, method, beta_reg):
 def train(rng, p, at_rows, N, plan, say):
     """Returns the parameters p after training by mini-batches of Adam; J App. C.3.
 
-    p: the initial parameters. Adam's rate starts at 0.01 and falls tenfold at each milestone of
-    J.step_size.
+    p: the initial parameters. Adam's rate starts at 0.01 and falls tenfold after half and
+    again after three quarters of the epochs.
         at_rows   a function of p and row numbers that returns the objective and a dict of gradients
         N         number of training rows
         plan      dict with "epochs" (how many) and "batch" (rows per step)

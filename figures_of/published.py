@@ -34,7 +34,7 @@ def published(table, *keys):
 
 
 def printed(table, *keys):
-    """Returns the same numbers as `published`, but as a list of rows.
+    """Returns the numbers that a table of the papers prints, as a list of rows.
 
     table, keys: as in `published`. The columns are `keys` and the quantities.
     """
@@ -59,8 +59,8 @@ def beside(rows, paper, *keys):
         paper   the paper's numbers, from `published`, called with columns that mean the same as
                 `keys`, in the same order
         keys    the names of the columns of our rows that identify a row
-    A column "" is added, which says "ours" or "the paper". Generated data NAME_like count as the
-    paper's NAME.
+    A column "" is added, which says "ours" or "the paper". Generated data, such as "kin40k_like",
+    are set beside the paper's row of "kin40k".
     """
     out = []
     for row in rows:

@@ -1,9 +1,9 @@
 """What the figures share: the registry, looks and words, drawing, averages, data, training.
 
-`run` is a figures.Run. It has the size and seed, the tables of --data, a random generator and a
-line of progress; run.real tells whether --data is given. `ax` is a matplotlib axes, `picture` a
-Figure. A row is a dict: name of a column -> entry. An entry is a number, a pair (mean, standard
-error) or a text.
+`run` is a figures.Run. It has the size (quick, default or full), the seed, the tables of --data, a
+random generator and a line of progress; run.real tells whether --data is given. `ax` is a
+matplotlib axes, `picture` a Figure. A row is a dict: name of a column -> entry. An entry is a
+number, a pair (mean, standard error) or a text.
 """
 import math
 import re
@@ -84,9 +84,9 @@ def experiment(caption, needs=None, **settings):
     """Decorates a function f(run, *args, **settings) with its caption and its settings.
 
         caption    what a call returns, or what a figure shows, in words; it becomes f's docstring
-        settings   keyword arguments of f: each is one value, or a tuple (quick, default, full,
-                   default with --data, full with --data). The last one or two may be left
-                   out; the values without --data then hold with it, too
+        settings   keyword arguments of f. Each is one value, or a tuple of a value for each size:
+                   (quick, default, full, default with --data, full with --data). The last one or
+                   two may be left out; the values without --data then hold with it, too
         needs      None, or a text: the memory and time of a call at full size. With a text, each
                    call of f is a cell (cells.py): what it returns is kept in a file, so it must
                    fit in JSON
@@ -107,7 +107,7 @@ def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the 
         caption, settings   see experiment
         files               the data files that the figure reads with --data
         at_full             further data files, which it reads with --data and --full
-        drawn               whether it uses data, real or generated; if not, the caption names none
+        drawn               whether it uses data, real or generated; if so, its text says which
         name                of the figure; None: the function's name
         head                the start of the title; not used if the name gives the figure's number
                             in a paper (R_fig1, J_table2)
@@ -216,7 +216,7 @@ def rings(ax, rows, x, y, name):
 
 
 def where(rows, **equal):
-    """Returns the rows whose entries equal these, such as where(rows, method="SVGP")."""
+    """Returns the rows that have all the given entries, such as where(rows, method="SVGP")."""
     return [row for row in rows if equal.items() <= row.items()]
 
 
@@ -278,7 +278,7 @@ def draw_gp(ax, grid, mean, var, colour, label, filled=True):
 def draw_inducing(ax, Z, label, marker="|", height=0.04, **style):
     """Draws a mark for each inducing input in Z, (M,) or (M, 1).
 
-    height: that of the marks in the panel, from 0 (bottom) to 1 (top); label: for the legend;
+    height: where the marks are in the panel, from 0 (bottom) to 1 (top); label: for the legend;
     marker, style: of matplotlib.
     """
     style = dict(color=BLACK, ms=7, label=label, transform=ax.get_xaxis_transform()) | style
@@ -300,8 +300,8 @@ def mean_se(values):
 def average(found):
     """Averages the list `found` of dicts with the same keys: returns a dict with these keys.
 
-    Each of its values is a pair (mean, standard error) over the list. Where the values in `found`
-    are whole numbers, it is their mean alone, rounded.
+    Each key has a pair (mean, standard error) over the list. A key whose values in `found` are
+    whole numbers has their mean alone, rounded.
     """
     means = dict(zip(found[0], mean_se([list(one.values()) for one in found])))
     for name, first in found[0].items():
@@ -340,12 +340,12 @@ def line(run, file, generate):
 
 
 def data_set(run, name, generate, *key):
-    """Returns X (N, d), y (N,) of a data set; real ones are standardised over all rows.
+    """Returns X (N, d), y (N,) of a data set; real data are standardised over all rows.
 
         name       of the real data's file, or its beginning. The target is the last column; of
                    sarcos, which has seven targets, it is the first torque
         generate   a function of a random generator that returns X, y, used without --data
-        key        any values; together with run.seed they seed this generator
+        key        any values; together with run.seed they seed the generator that `generate` gets
     """
     if not run.real:
         return generate(run.seeded(*key))
@@ -360,10 +360,10 @@ def train(run, label, X, y, method, *args, **options):
     """Trains a GP of R (pacgp_ref.py) and returns its Fit; prints progress.
 
         label     the text that a line of progress begins with
-        X, y      (N, d), (N,)
-        method    a method of pacgp_ref.fit; args and options are its other arguments
-    If the options have `share`, this share of the rows trains the prior, by prior_from_part of
-    beyond/certificates.py. If not, pacgp_ref.fit trains, or for more than pacgp_ref.SMALL rows
+        X, y      (N, d), (N,): the training data
+        method    a method of pacgp_ref.fit; args and options are the other arguments of fit
+    If the options have `share`, prior_from_part of beyond/certificates.py trains, and this share of
+    the rows trains the prior. If not, pacgp_ref.fit trains, or, for more than pacgp_ref.SMALL rows,
     multistart_fit of beyond/search.py. UserWarnings are not shown.
     """
     say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")

@@ -1,8 +1,8 @@
 """Figures that are in none of the papers; `python figures.py NAME` makes one.
 
-`run` is a figures.Run: size and seed, the tables of --data, a generator, a progress line. R, J and
-L are pacgp_ref.py, predictive.py and online.py. rng is a NumPy generator. A row is a dict:
-column -> entry.
+`run` is a figures.Run. It has the size (quick, default or full), the seed, the tables of --data, a
+random generator and a line of progress. R, J and L are pacgp_ref.py, predictive.py and online.py.
+rng is a NumPy generator. A row is a dict: column -> entry.
 """
 import inspect
 import math
@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 
 import beyond.certificates
 import beyond.stream
-from beyond.blocks import blocks
 import online as L
 import pacgp_ref as R
 import predictive as J
 
+from figures_of.authors import authors_fit, scales_of, with_jitter
 from figures_of.imitations import kin40k_like, robot_arm
 from figures_of.J import SCORES, scores_at, split_of, weights
 from figures_of.L import PRETRAINED, learners
@@ -211,36 +211,6 @@ def certificates(run, Ns, tables, longest):
         f"{best.count('held-out')} of {len(Ns)} sizes, {Ns[0]:,} to {Ns[-1]:,} rows."]
 
 
-def scales_of(raw, least_noise=1e-4):
-    """Returns parameters p from raw ones, and the derivatives of p w.r.t. the raw ones.
-
-        raw           a dict like predictive.Fit's params, but with raw values under ln_theta and
-                      ln_noise. The softplus of a raw value is a lengthscale (not its square), the
-                      signal variance, or the noise variance minus least_noise
-        least_noise   the least noise variance; the default is GPyTorch's
-
-    In p, ln_theta and ln_noise are logarithms as elsewhere; all else is as in raw. The derivatives
-    are a dict of ln_theta and ln_noise, with the derivative of each logarithm w.r.t. its raw value.
-    """
-    slopes, logs = {}, {}
-    for name, least in (("ln_theta", 0.0), ("ln_noise", least_noise)):
-        scale = np.logaddexp(0, raw[name]) + least
-        powers = np.append(np.full(scale.size - 1, 2.0), 1.0).reshape(scale.shape)  # l^2, sigma^2
-        logs[name] = powers * np.log(scale)
-        slopes[name] = powers * np.exp(raw[name] - np.logaddexp(0, raw[name])) / scale
-    return raw | logs, slopes
-
-
-def with_jitter(X1, X2, ln_theta, by_differences=False):
-    """J's Matern-5/2 kernel with GPyTorch's jitter of 2020: 1e-3 is added to the diagonal of K_MM.
-
-    Arguments and results are those of matern52 of predictive.py. The kernel matrix counts as K_MM
-    if X1 and X2 are the same object.
-    """
-    K, back = J.matern52(X1, X2, ln_theta, by_differences)
-    return (K + 1e-3 * np.eye(len(K)) if X1 is X2 else K), back
-
-
 @experiment("SCORES on the test rows of the first split. \"softplus\": Adam moves softplus^-1 of "
             "lengthscales and variances, as in GPyTorch, not their ln; \"and jitter\": with 1e-3 "
             "on K_MM's diagonal, GPyTorch's in 2020.",
@@ -290,24 +260,6 @@ def softplus_table(run, methods):
         f"{len(off)} methods by at most {max(off, default=0):.2f} nats."]
 
 
-def authors_start(X, M):
-    """Returns the inducing inputs (M, d) that R's authors' code starts from, for inputs X (N, d).
-
-    They are the centres that SciPy's kmeans2, as it was in 2018, would find. It starts from M draws
-    of a normal law with the mean and covariance of X, and takes ten steps of k-means. A centre that
-    is nearest to no row stays where it is.
-    """
-    rng = np.random.RandomState(int(abs(X[0, 0])))
-    Z = rng.randn(M, X.shape[1]) @ np.linalg.cholesky(np.cov(X.T)).T + X.mean(0)
-    for _ in range(10):
-        nearest = np.argmin(np.sum(Z**2, 1) - 2 * X @ Z.T, 1)
-        count = np.bincount(nearest, minlength=M)[:, None]
-        sums = np.zeros_like(Z)
-        np.add.at(sums, nearest, X)
-        Z = np.where(count, sums / np.maximum(count, 1), Z)
-    return Z
-
-
 @experiment("measures as of sparse_run, but trained as by R's authors' code: L-BFGS moves Z and "
             "softplus^-1 of l, sigma_s^2 and sigma_n^2, from ones and SciPy's kmeans2. Every Q, "
             "of VFE too, is (11) with alpha = 1.",
@@ -317,27 +269,9 @@ def authors_start(X, M):
 def authors_run(run, data, M, method, ard, loss, split, *, N, eps, delta, max_evals, memory, ftol):
     X, y = data_set(run, data, lambda rng: kin40k_like(rng, N), "sparse_table", run.size, data)
     a, b = train_test(len(y), split)
-    grid = (12.0, 1200)
-    T = X.shape[1] + 1 if ard == "ARD" else 2
-    one = math.log(math.e - 1)                           # its softplus is 1
-    raw = {"ln_theta": np.full(T, one), "ln_noise": np.array(one), "Z": authors_start(X[a], M)}
-    model = dict(eps=eps, loss=loss, delta=delta)
-
-    def objective(raw):
-        p, slopes = scales_of(raw, 1e-6)
-        value, grads = R.training_objective(
-            p, X[a], y[a], method, sparse=blocks(run.over), penalty=R.ln_grid_size(T, grid),
-            **model)
-        return value, grads | {name: grads[name] * slopes[name] for name in slopes}
-
-    label = f"{data}, M = {M}, split {split + 1}, {method}"
-    say = lambda n, f: run.tick(f"{label}: evaluation {n}, objective {f:.5g}")
-    optimum = R.minimum(objective, raw, {}, max_evals=max_evals, memory=memory, ftol=ftol,
-                        callback=say)
-    p, _ = scales_of(optimum.x, 1e-6)
-    fit = train(run, label, X[a], y[a], "kl-PAC-SGP", M, start=p, max_evals=1, grid=grid,
-                ard=ard == "ARD", **model)
-    return measure(fit._replace(optimum=optimum), X[b], y[b])
+    fit = authors_fit(run, f"{data}, M = {M}, split {split + 1}, {method}", X[a], y[a], M, method,
+                      ard == "ARD", max_evals, memory, ftol, eps=eps, delta=delta, loss=loss)
+    return measure(fit, X[b], y[b])
 
 
 @figure("R Table 2 trained in two ways, as by R's authors' code and as by ours; kl-PAC-SGP also "
@@ -391,7 +325,7 @@ def off_print(run, N):
 
 
 def in_powers(x):
-    """Returns as text the smallest power of ten, from 1e-16 on, that is at least x."""
+    """Returns as text the smallest power of ten that is at least x and at least 1e-16."""
     return f"{10.0 ** math.ceil(math.log10(max(x, 1e-16))):.0e}"
 
 

@@ -40,10 +40,9 @@ INTERVAL = ("by_sd", "least", "factor", "needs", "half_width")      # and of cov
 class CertifiedGP(Model):
     """A GP with a proven bound on how often its predictions miss by more than a tolerance.
 
-    The bound is computed from the rows that certify. An earlier step of a Pipeline voids the
-    certificate if it was fitted with their targets (SelectKBest, TargetEncoder). So does a fitted
-    transformer of the targets. Fit such a step on some of the rows, and mark these rows in the
-    argument `train` of fit.
+    The bound is computed from the rows that certify. An earlier step of a Pipeline voids it if
+    fitted with the targets of these rows (SelectKBest, TargetEncoder). So does a fitted transformer
+    of the targets. Fit such a step on other rows, and mark those in the argument `train` of fit.
 
     Attributes: those of Model, and
 
@@ -77,10 +76,10 @@ class CertifiedGP(Model):
                      held-out
             train    (N,): booleans, True for rows that train and set the scale. The others
                      certify: they must have had no part in any choice, that of `train`
-                     included. None: a random half trains. Not for the certificate paper
-            over     map, or the map of a pool
-            show     called with (evaluations, objective) in each optimisation; a true result ends
-                     that one
+                     included. None: a random half trains. The certificate paper takes no `train`
+            over     map, or the map of a pool that shares the work
+            show     called with (evaluations, objective) during each optimisation, which ends if
+                     the result is true
         ValueError for bad input.
         """
         asked, X, y = self.remember(X, y)
@@ -221,15 +220,15 @@ def first_part(X, y, groups, asked, train):
 def size_of(asked, N, n):
     """Returns a dict that says how to train on n rows of a table of N.
 
-        method       name of a sparse GP's method if asked.inducing is given or N > 1000, else of
-                     a full GP's
+        method       name of the method: of a sparse GP if asked.inducing is given or N > 1000,
+                     otherwise of a full GP
         M            number of inducing inputs, at most n
-        max_evals    most evaluations of an optimisation: asked.evals or, if that is None, 400 or
-                     fewer, down to 30 for large tables
-        last_evals   most evaluations of the last optimisation, on all n rows: asked.evals; if None,
-                     multistart_fit decides
-    They are arguments of trained_part, paper_fit and prior_from_part. asked: its certificate,
-    inducing and evals are used.
+        max_evals    most evaluations of an optimisation: asked.evals. If that is None: 400, or
+                     fewer for large tables, but at least 30
+        last_evals   most evaluations of the last optimisation, on all n rows: asked.evals. None:
+                     the default of multistart_fit
+    These entries are arguments of trained_part, paper_fit and prior_from_part. asked: its
+    certificate, inducing and evals are used.
     """
     many_rows = asked.inducing is not None or N > 1000
     M = min(asked.inducing or 100, n)
@@ -270,7 +269,8 @@ def claim(fit, eps, eps_s, guess, facts, seen):
 def interval_facts(fit, facts, seen):
     """Certifies intervals that hold a given share of new targets; returns a dict.
 
-        factor      a row's half-width, in scaled units, is factor times its unit, see interval_unit
+        factor      a row's half-width, in scaled units, is factor times u. If by_sd, u is the
+                    predicted deviation of y or, if larger, `least`. Otherwise u = 1
         half_width  mean half-width over the rows that certify, in the target's unit
         needs       least number of certifying rows (or groups) with which intervals are finite
 
@@ -293,10 +293,11 @@ def interval_facts(fit, facts, seen):
 def half_width(var, facts):
     """Returns the half-widths (n,) of intervals, in the target's unit.
 
-    Each is factor times the row's unit, see interval_unit, times the unit of the Scale.
+    Each is factor times unit times the row's u. If by_sd, u is the predicted deviation of y or, if
+    larger, `least`. Otherwise u = 1.
         var     (n,): variance of f, in scaled units
         facts   a dict: factor, from interval_facts; by_sd and least, from interval_unit; noise, the
-                noise variance in scaled units; unit, of the Scale, by which targets were divided
+                noise variance in scaled units; unit, by which targets were divided
     """
     unit = np.ones(len(var))
     if facts["by_sd"]:
@@ -310,9 +311,9 @@ def interval_unit(fit, X, trained, y, facts):
         by_sd   True: a row's unit is sd, its predicted deviation of y, noise included, or `least`
                 if sd is smaller. False: the unit is 1, in scaled units, for all rows. The choice is
                 the one whose intervals would be shorter, on average, if these rows certified
-        least   mean of sd over these rows. It limits the harm of a wrong choice of by_sd: as the
-                mean of max(sd, mean sd) is at most 2 mean sd, intervals are at most about twice
-                as wide as those with unit 1
+        least   mean of sd over these rows. It limits the harm of a wrong choice of by_sd: units
+                are at least mean sd, and at most 2 mean sd on average. So intervals are on average
+                at most about twice as wide as those with unit 1
 
     A full GP predicts each of these rows from the others; a sparse GP leaves none out.
 

@@ -206,9 +206,10 @@ def new_figure(path):
 def new_rows(args, names, texts, seen=0):
     """Reads the table of --predict; returns its inputs X (n, d), NaN where a cell is missing.
 
-        names   of the inputs, by which their columns are found
+        names   list of the inputs' names, by which columns of the table are found
         texts   names of the inputs that are categories
-        seen    how many rows of a stream came before; used if the only input is the row number
+        seen    how many rows of a stream came before. If the only input is the row number, it goes
+                on from there
     ValueError if a column is not there.
     """
     ours = [name for name in names if name != CLOCK]
@@ -236,8 +237,8 @@ def rows_for(model, args):
 def predictions(model, X):
     """Returns predictions at X (n, d): a dict of lists mean, sd, lower, upper.
 
-    sd is a standard deviation; lower and upper are the ends of an interval, as in model.limits. All
-    four are NaN for a row of X with NaN. model: a trained one.
+    They are those of model.limits: mean, standard deviation and the ends of an interval. All four
+    are NaN for a row of X with NaN. model: a trained one.
     """
     complete = ~np.isnan(X).any(1)
     values = np.full((4, len(X)), np.nan)
@@ -279,9 +280,9 @@ def demo():
 def lines_for(args, path):
     """Returns the lines of a file, or of the demo if path is None, and the name of their source.
 
-    args.apart lists lines, as (source, line number); these become comments. The path "-" is
-    standard input. Its lines are kept in args, to be read again, unless they are a stream: then
-    the source is PIPE.
+    The path "-" is standard input. The lines from there are kept in args, to be read again. Those
+    of a stream are not kept, and their source is PIPE. args.apart lists lines that become comments,
+    as (source, line number).
     """
     if path is None:
         return demo(), "the demo"
@@ -381,11 +382,11 @@ def follow_rows(model, args):
 
 
 def opened_lines(path, learnt):
-    """Opens --out of a stream to append lines; returns a context manager of what was opened.
+    """Opens the file of --out to append a stream's lines; returns it as a context manager.
 
-    First removes lines of rows that were not yet learnt: they will be written again.
+    Lines of rows that were not yet learnt are first removed from it: they will be written again.
 
-        path     of --out; "-" opens standard output; None opens nothing, and gives None
+        path     of the file; "-" is standard output. None: nothing is opened, `with` gives None
         learnt   number of the last row that the model has learnt
     """
     if path is None:
@@ -416,7 +417,7 @@ def opened_lines(path, learnt):
 def changed(args, remedy):
     """Returns a copy of args with a remedy applied.
 
-    remedy: a dict as in Refused, option -> its new value, or a list of values to be added.
+    remedy: a dict, option -> its new value, or a list to be appended to its old value.
     """
     new = argparse.Namespace(**vars(args))
     for name, value in remedy.items():
@@ -430,11 +431,11 @@ def changed(args, remedy):
 def remedied(model, args, first, deep=4):
     """Returns a copy of args with the first remedy that lets the tables be read, or None.
 
-        first   a list of remedies, dicts of changed options, as in Refused
-        deep    how many further remedies may be added to one of them
+        first   a list of remedies, dicts option -> new value, to try in this order
+        deep    how many further remedies may be added to a remedy of `first`
 
-    With a remedy, the tables may be refused for another reason. The remedy is then kept, and those
-    in the first list of the new Refused are tried in addition, and so on. Nothing is added to a
+    With a remedy, the tables may be refused for another reason. The remedy is then kept, and the
+    first list of remedies in the new Refused is tried in addition, and so on. Nothing is added to a
     remedy that changes the verb.
     """
     for remedy in first:
@@ -453,11 +454,11 @@ def remedied(model, args, first, deep=4):
 
 
 def advice(model, args, refused):
-    """Returns a text that proposes how to read the tables.
+    """Returns a text that proposes how to read the tables, empty if no remedy helps.
 
-    refused: the Refused that reading them raised. From each list in refused.remedies, the text has
-    the first remedy with which a trial reading succeeds. It is empty if there is none, and for a
-    stream on standard input, which cannot be read again.
+    refused: the Refused that reading them raised. Of each list of remedies in refused.remedies,
+    the text has the first with which a trial reading succeeds. A stream on standard input cannot be
+    read again, so its text is empty.
     """
     piped = args.verb == "follow" and args.table == "-"
     found = [remedied(model, args, first) for first in refused.remedies * (not piped)]
@@ -492,10 +493,10 @@ def options_text(old, new):
 # --- the program ---------------------------------------------------------------------------------
 
 def emit(model, args, found):
-    """Prints the rows and columns read and the model's text; with --json, one object of all facts.
+    """Prints how many rows and which columns were read, and the model's text.
 
-    found: the predictions, or None. The object includes them, unless they are written to a file
-    with --out. All this goes to stderr if the CSV of predictions goes to standard output.
+    With --json: one object of all facts instead. All goes to stderr if standard output gets CSV.
+    found: the predictions, or None. The object includes them, unless --out writes them to a file.
     """
     *inputs, target = model.names_
     rows = model.rows_ + model.dropped_
@@ -542,7 +543,7 @@ def work(args):
 
 
 def learn_and_tell(kind, model, args, draw):
-    """Trains the model, unless args.model was loaded; writes files, prints.
+    """Trains the model, unless it was loaded from args.model; writes files, prints.
 
     kind: the model's class. draw: the function from new_figure, or None for no picture.
     """

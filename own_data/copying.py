@@ -1,10 +1,10 @@
 """Prints functions of the modules with all that they need, to be used alone.
 
 A "room" is a file to copy from, by its name in ROOMS, such as "online" or "beyond/search". A copy
-leaves out the functions in GUARDS, which convert arguments: it takes float64 arrays only. It
-compares kernels by name: a record that a module has returned holds the module's own kernel, which
-is not the same object as the copy's. A copy from pacgp_ref and predictive alone has no
-check_shapes, and computes distances by a matrix product only: ValueError where inputs are too far
+takes float64 arrays only, as it leaves out the functions in GUARDS, which convert arguments. It
+compares kernels by name, as the kernel in a record that a module has returned is not the same
+object as the copy's. A copy from pacgp_ref and predictive alone does not check that shapes agree,
+and computes distances by a matrix product only. It raises ValueError where inputs are too far
 apart for that.
 """
 import ast
@@ -59,9 +59,9 @@ def definitions(room, short=False):
 
         own     name -> (source, names that the source looks up); a statement f.start = g is listed
                 under the name "f.start"
-        taken   name -> the room it is imported from, or the import statement if that is no room
-    short: True to leave out check_shapes and distances by differences, as in a copy from pacgp_ref
-    and predictive alone.
+        taken   name -> the room it is imported from, or its import statement if from elsewhere
+    short: True to leave out calls of check_shapes, and distances computed by differences. A copy
+    from pacgp_ref and predictive alone has neither.
     """
     path = ROOT / f"{room}.py"
     text = path.read_text(encoding="utf-8")
@@ -112,11 +112,11 @@ def head(rooms):
 def hints(name, source, needs, parts):
     """Yields comments for the head of a copy: how to call a function, and what would be shorter.
 
-        name, source   of the function
+        name, source   name and source of the function
         needs          names that the function looks up
         parts          name -> source, of all that is copied
-    The second comment is for a copy of more than LONG lines only. It names the entry of SHORTER for
-    the function; if there is none, the functions that it calls.
+    The second comment comes only if the copy has more than LONG lines. It gives the function's
+    entry in SHORTER, or, if there is none, the names of the functions that it calls.
     """
     tree, = ast.parse(source).body
     if isinstance(tree, ast.FunctionDef):
@@ -133,8 +133,8 @@ def copied(*names):
 
     names: texts such as "full_gp" or "online.predict". A name without a room is looked up in the
     order of ROOMS: the papers' modules, then beyond/. With f_grad or f_back, f is copied, too. With
-    `update`, which starts from a Posterior, `prior` is copied, too: it makes the first one. MAKERS
-    lists all such functions. ValueError for a name that no room has, or if the copy needs two
+    a function in MAKERS, the maker of the record that it starts from is copied, too, such as
+    `prior` with `update`. ValueError for a name that no room has, or if the copy needs two
     different definitions of one name.
     """
     known = {room: definitions(room) for room in ROOMS}

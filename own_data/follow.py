@@ -33,7 +33,7 @@ class StreamGP(Model):
 
         learner_     a Learner of beyond/stream.py, None until the warm-up is complete
         seen_        number of rows so far
-        forecasts_   forecasts that the last call evaluated; see partial_fit
+        forecasts_   forecasts that the last call of partial_fit evaluated; see there
         width_       half the width of an interval, in standard deviations
     """
     eps: float = option(None, "tolerance in the target's unit; default: the root mean square "
@@ -64,7 +64,8 @@ class StreamGP(Model):
             row             its number, from 1
             mean .. upper   the forecast of y before the row was learnt, as from `limits`
             loss            share of the rows in its batch that `mean` missed by more than eps
-            bound           the certificate of `mean` after this batch
+            bound           upper bound, after this batch, on the probability that `mean` misses,
+                            averaged over all rows evaluated so far
         """
         if not hasattr(self, "asked_"):
             self.begin(X, y)
@@ -143,13 +144,14 @@ class StreamGP(Model):
     def note(self, numbers, columns, before):
         """Records a batch's forecasts and bound in forecasts_ and, for the picture, in drawn_.
 
-        Whenever the next number of rows in MARKS is reached, history_ gets this number, the RMSE
-        and the bound, for the table of `text`.
+        When the number of evaluated rows reaches 10, 20, 50, 100 .. (MARKS), history_ gets this
+        number, the GP's RMSE and the bound, for the table of `text`.
 
             numbers   (n,): numbers of the batch's rows in the stream, from 1
             columns   a list of five arrays (n,): mean, sd, lower, upper of the forecasts, and the
                       targets y
-            before    the Ledger before the batch was learnt: its sums are subtracted from those now
+            before    the Ledger before the batch was learnt. The batch's loss is the present sum
+                      of losses minus the sum there
         """
         ledger = self.learner_.ledger
         bound = certificates(self.learner_).mean.bound
@@ -181,6 +183,7 @@ class StreamGP(Model):
         """Returns the forecast (n,) at X (n, d) of ridge regression on all rows so far.
 
         It penalises the squared slopes of the scaled inputs, with weight 1, but not the constant.
+        If `memory` is below 1, older batches weigh less.
         """
         unit = np.append(1.0, self.learner_.input_scale[1])
         products = self.products_[:-1] / unit[:, None]
@@ -189,7 +192,7 @@ class StreamGP(Model):
         return self.origin_[-1] + constant + (X - self.origin_[:-1]) @ slopes
 
     def rmse(self):
-        """Returns a dict: key of FORECASTS -> root mean squared error of this forecast so far."""
+        """Returns a dict: forecast, a key of FORECASTS -> its root mean squared error so far."""
         return dict(zip(FORECASTS, np.sqrt(self.squares_ / self.learner_.ledger.rows).tolist()))
 
     @property
@@ -197,7 +200,8 @@ class StreamGP(Model):
         """Half the width of an interval, in standard deviations.
 
         It is the 1 - alpha quantile of the last SCORES errors |y - mean|/sd. At first alpha is
-        MISSED. After each batch it changes for every row of the batch:
+        MISSED, the share of y that should be outside. After each batch it changes for every row of
+        the batch:
 
             alpha += RATE (MISSED - 1[y outside])
 
@@ -212,7 +216,7 @@ class StreamGP(Model):
     def limits(self, X):
         """Returns mean, sd, lower, upper, (n,) each, of y at X (n, d), noise included.
 
-        lower and upper are the ends of its 95 % interval.
+        lower and upper are the ends of the 95 % interval of y.
         """
         X = self.inputs(X)
         if self.learner_ is None:

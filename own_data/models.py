@@ -52,14 +52,14 @@ def option(default, help, **rule):
                   choices   a function, without arguments, that returns the values allowed
                   least     smallest value of an int; by default 1
                   most      largest value of a float; any float must be above 0
-                  nargs     its presence allows a list of values. The program takes them as
-                            separate words if nargs is "+", as one text "A,B" if nargs is None
+                  nargs     if given, even as None, a list of values is allowed, too. The program
+                            takes them as separate words for "+", as one text "A,B" for None
     """
     return field(default=default, metadata=dict(help=help, **rule))
 
 
 def categories():
-    """Returns the field of the parameter `categories`, which all Models have; see `option`."""
+    """Returns the field of the parameter `categories` of all Models: inputs that are categories."""
     return option(None, "A,B: input columns of categories, names or numbers; each becomes "
                         "indicators of the levels of the rows that train", nargs=None)
 
@@ -67,7 +67,7 @@ def categories():
 def kernel_names():
     """Returns the names of the kernels in KERNELS that can be trained.
 
-    These have an attribute `start`, a function that returns the ln_theta where training starts.
+    Their functions have an attribute `start`, which returns the ln_theta where training starts.
     """
     return [name for name, row in kernels.KERNELS.items() if hasattr(row.function, "start")]
 
@@ -227,7 +227,7 @@ class Model:
         return check_array("X", X, 2)
 
     def category_columns(self):
-        """Returns the indices of the inputs that are categories; ValueError if one is no input."""
+        """Returns the indices of the columns in `categories`; ValueError if one is not an input."""
         return columns(self.names_[:-1], "categories", self.categories)
 
     def table(self, X, y):
@@ -374,7 +374,7 @@ def indicators(X, levels):
 def check_cells(X, names):
     """Raises ValueError if X (n, d) has texts, NoNumber if it has other objects than numbers.
 
-    names: of the columns of X, for the message.
+    names: names of the columns of X, for the message.
     """
     texts = []
     for name, column in zip(names, X.T):
@@ -433,8 +433,8 @@ def packed(value, arrays):
     """Returns `value` in a form that JSON can hold; `unpacked` reverses this.
 
     `value` consists of numbers, texts, lists, dicts, tuples, NamedTuples, arrays and kernels. Each
-    array is appended to the list `arrays`. What is returned has the array's index in that list in
-    its place, and the name of a kernel in place of the kernel.
+    array is appended to the list `arrays`, and the result holds its index there instead. A kernel
+    is replaced by its name.
     """
     again = partial(packed, arrays=arrays)
     if isinstance(value, dict):

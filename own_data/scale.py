@@ -14,8 +14,8 @@ from beyond.stream import column_middle, column_scale, directions
 class Scale(NamedTuple):
     """Mean and standard deviation of each input and of the target, in the rows that set the scale.
 
-    middle is the mean and unit the deviation; _X stands for the inputs. A constant input has
-    deviation inf, so that it becomes 0 when divided by it.
+    middle is the mean and unit the deviation; _X stands for the inputs. The unit of a constant
+    input is inf, so that its scaled values are 0.
     """
     middle_X: np.ndarray       # (d,)
     unit_X: np.ndarray         # (d,)
@@ -128,9 +128,9 @@ def dependence_text(facts, names, rows):
 
         facts   from `dependence`
         names   list of the inputs' names, then the target's
-        rows    number of rows; there is a sentence on repeated inputs if `shared` is above a tenth
-                of it. inf for no such sentence: where rows of equal inputs are kept in one part,
-                they do no harm
+        rows    number of rows. A sentence on repeated inputs is yielded if `shared` is above a
+                tenth of it. inf leaves this sentence out: where a split of the rows keeps equal
+                inputs in one part, they do no harm
     """
     if facts["classes"]:
         yield f"{names[-1]} has two values: of classes, a classifier predicts their probabilities."
@@ -148,7 +148,7 @@ def dependence_text(facts, names, rows):
 
 
 def warn_dependent(facts, names, rows):
-    """Warns, by one FitWarning, of the signs that rows are dependent or the target a class, if any.
+    """Gives the sentences of dependence_text, if there are any, as one FitWarning.
 
     Arguments as in dependence_text.
     """

@@ -119,7 +119,7 @@ class PredictiveGP(Model):
         """Returns mean, sd, lower, upper, (n,) each, of y at X (n, d), noise included.
 
         lower and upper are the ends of the 95 % interval of y: mean - factor sd, mean + factor sd.
-        The factor is that which `widened` returned in fit, for the chosen method.
+        The factor is at least 1.96; fit computed it for the chosen method, by `widened`.
         """
         X = indicators(self.inputs(X), self.levels_)
         X, _ = scaled(X, np.zeros(len(X)), self.scale_)
@@ -197,8 +197,8 @@ def begin(X, y, asked):
 def size_of(asked, N):
     """Returns a dict of M, batch, epochs and seed for predictive.fit on N training rows.
 
-    M is asked.inducing, but at most N. batch, epochs and seed are those of asked. Where asked has
-    None, the value is a default that depends on N.
+    M, the number of inducing inputs, is asked.inducing, but at most N. The others are those of
+    asked. Where asked has None, the value is a default that depends on N.
     """
     batch = asked.batch or (200 if N <= 20_000 else 1000)
     return dict(
@@ -258,11 +258,11 @@ def lowest_nll(forecasts, y):
 
 
 def score(y, mean, var, unit, factor=1.96):
-    """Returns a dict of the NLL, RMSE, CRPS and coverage (inside) of predictions.
+    """Returns a dict of the NLL, RMSE and CRPS of predictions, and `inside`, their coverage.
 
-    y, mean, var (n,): targets, and their predicted means and variances, scaled. unit [y]: the
-    Scale's; RMSE and CRPS are multiplied by it, NLL is not. factor: half-width, in predicted
-    standard deviations, of the intervals whose coverage is returned.
+    y, mean, var (n,): targets, and their predicted means and variances, scaled. unit [y]: what
+    scaling divided y by; RMSE and CRPS are multiplied by it, NLL is not. factor: half-width, in
+    predicted standard deviations, of the intervals whose coverage is returned.
     """
     inside = np.abs(y - mean) <= factor * np.sqrt(var)
     return dict(NLL=nll(y, mean, var), RMSE=unit * rmse(y, mean), CRPS=unit * crps(y, mean, var),

@@ -80,8 +80,8 @@ class Table(NamedTuple):
     names: list                # of these columns
     values: np.ndarray         # (N, columns)
     dropped: int               # rows with a missing cell
-    notes: list                # sentences on what was read as more than numbers
-    categories: list           # numbers of the columns that hold codes, by models.code_of
+    notes: list                # sentences on cells that were not read as plain numbers
+    categories: list           # indices of the columns that hold codes, by models.code_of
 
 
 # --- lines and cells -----------------------------------------------------------------------------
@@ -155,8 +155,8 @@ def cells_of(lines, mark, source):
     """Yields (line number, cells) of each row that is not empty; mark: what separates cells.
 
     A quoted cell may extend over several lines; the line number is that of the last. ValueError,
-    which names the source, if its quote does not close, or if each of these lines, read without
-    quotes, has as many cells as the row: then the quote swallowed rows.
+    which names the source, if a quote does not close or has swallowed rows: then each of the
+    lines, read without quotes, has as many cells as the row.
     """
     lines, again = itertools.tee(itertools.chain(lines, [END]))
     reader = csv_rows(lines, mark)
@@ -224,7 +224,7 @@ def is_header(first, second):
     first, second: the cells of this row and of the row after it. At least one cell of the first
     must be a text. The others are texts or empty or, in two cases, numbers:
         these numbers are whole and different, and some text stands above a number
-        those of four digits, 1000 to 2999, rise in equal steps, and those in `second` do not
+        the years among them, 1000 to 2999, rise in equal steps, and the years in `second` do not
     """
     texts = [as_number(cell) is None for cell in first]
     numbers = [cell for cell, text in zip(first, texts) if cell and not text]
@@ -245,8 +245,8 @@ def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
     """Reads the beginning of a table; returns names, unused, notes, rows.
 
         names    of all columns; "column i" where a name is empty or came before
-        unused   indices of nameless columns that are empty, and of a nameless first one that is
-                 an index; if `known` is given, of the columns that are "" there
+        unused   indices of nameless columns that are empty, and of a nameless first column that
+                 is an index. If `known` is given: of the columns named "" there
         notes    sentences on what was left out; one on comments may be added after the last row
         rows     iterator of (line number, cells)
 
@@ -456,7 +456,7 @@ def kind_of(cells, decimal, there):
         kind   a key of DOES: "date", "symbol" (punctuation alone), "unit" (numbers with a unit),
                "word" (few different texts, in less than half of the column), "id" (most differ)
                or "text" (others)
-        line   code in pandas that makes numbers of dates or units, {0} for the column; else ""
+        line   code in pandas that makes numbers of dates or units ({0}: the column), "" for others
         mark   the decimal mark with which all of these cells are numbers, "" if there is none
     cells: list of these cells. there: how many cells of the column, with these, are not missing.
     """

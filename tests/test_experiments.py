@@ -22,7 +22,7 @@ import figures_of.L as of_L
 import figures_of.R as of_R
 import pacgp_ref as R
 import predictive as J
-from figures_of import networks, shared, studies
+from figures_of import authors, networks, shared, studies
 
 LAWS = {}                               # name of an experiment or a figure -> its test
 EXPERIMENTS = {name for room in (of_R, of_J, of_L, studies) for name, f in vars(room).items()
@@ -573,15 +573,15 @@ def off_print(run, give):
 def moved_run(run, give):
     """GPyTorch's scales and jitter; where Adam moves ln all the same, the scores are J.fit's."""
     raw = dict(ln_theta=np.array([-1.0, 0.3, 2.0]), ln_noise=np.array(0.5))
-    p, slopes = studies.scales_of(raw)
+    p, slopes = authors.scales_of(raw)
     softplus = [math.log1p(math.exp(one)) for one in (-1.0, 0.3, 2.0, 0.5)]
     assert_close(p["ln_theta"], np.log(softplus[:3]) * [2, 2, 1], 1e-14)
     assert_close(p["ln_noise"], math.log(softplus[3] + 1e-4), 1e-14)
     for name, slope in slopes.items():
-        up, down = (studies.scales_of({**raw, name: raw[name] + h})[0][name] for h in (1e-5, -1e-5))
+        up, down = (authors.scales_of({**raw, name: raw[name] + h})[0][name] for h in (1e-5, -1e-5))
         assert_close(slope, (up - down) / 2e-5, 1e-9)
     Z = np.array([[0.0], [1.0], [3.0]])
-    K, jittered = (f(Z, Z, np.zeros(2))[0] for f in (J.matern52, studies.with_jitter))
+    K, jittered = (f(Z, Z, np.zeros(2))[0] for f in (J.matern52, authors.with_jitter))
     assert_close(jittered, K + 1e-3 * np.eye(3), 1e-15)
     start = math.log(J.START) * np.array([2, 1])
     give(studies, "scales_of", lambda p: (
@@ -606,7 +606,7 @@ def authors_run(run, give):
         off = {name: value - k for k, (name, value) in enumerate(p.items(), 1)}
         return sum(np.sum(d**2) for d in off.values()) / 2, off
     give(R, "training_objective", bowl)
-    give(studies, "authors_start", lambda X, M: np.full((M, 1), 0.5))
+    give(authors, "authors_start", lambda X, M: np.full((M, 1), 0.5))
     found = run.once(studies.authors_run, "pol", 5, "VFE", "ARD", "exp", 1)
     fit, (p, seen, method, settings) = found["fit"], asked[0]
     a, b = (part.tolist() for part in shared.train_test(40, 1))
@@ -616,6 +616,17 @@ def authors_run(run, give):
     assert_close(np.exp(R.pack(p)), [1, 1, 1 + 1e-6, *[math.exp(0.5)] * 5], 1e-14)
     assert_close(R.pack(fit.start), [1, 1, 2, *[3] * 5], 1e-2)
     assert fit.optimum.n_evals == len(asked)
+
+
+@law
+def authors_line(run, give):
+    """Trained on all rows to eps = times sigma_n; KL and B are those of the fit that it returns."""
+    give(R, "training_objective", lambda p, *_, **settings: (
+        settings["eps"], {name: 0 * value for name, value in p.items()}))
+    found = run.once(of_R.authors_line, 0.5)
+    assert found == {"KL/N, the authors' way": 2.0, "B, the authors' way": 0.1}
+    (_, _, X, y, *_), options = authors.train.call_args
+    assert len(rows(X, y)) == 40 and options["eps"] == 1 and not options["ard"]
 
 
 @law
@@ -641,7 +652,7 @@ def authors_start(run, give):
         nearest = [min(range(12), key=lambda k: sum((x - Z[k])**2)) for x in X]
         Z = np.array([np.mean([x for x, n in zip(X, nearest) if n == k] or [Z[k]], 0)
                       for k in range(12)])
-    assert_close(studies.authors_start(X, 12), Z, 1e-13)
+    assert_close(authors.authors_start(X, 12), Z, 1e-13)
     assert 0 < sum(z in drawn for z in Z.tolist()) < 12
 
 
@@ -670,6 +681,7 @@ def test_RJL_house_experiments(name, give):
     """Each experiment has a law here, and obeys it."""
     table = numbered()
     for room, functions in (
+            (authors, dict(train=trained)),
             (of_R, dict(train=trained, measure=measured, snelson_like=numbered(),
                         data_set=lambda *_: numbered()(), sample_ard=lambda rng, N, n: (
                             *table(rng, N), *table(rng, n)))),
