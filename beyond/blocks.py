@@ -163,7 +163,7 @@ def total(over, f, blocks, *columns):
 
     The b blocks go to `over` in about 4 sqrt(b) groups. The sums over a group are taken where f is
     applied, so few sums travel between processes. Sums are always added in the same order. Groups
-    are nested lists, without tuples: Dask takes a tuple that begins with a function for a call.
+    are nested lists, without tuples, since Dask would call a function that begins a tuple.
     ValueError if `over` loses a group or returns one twice.
     """
     items = [[rows, *(column[rows.at] for column in columns)] for rows in blocks]
@@ -287,8 +287,8 @@ def block_sums_back(rows, *d_marginals, m, W, E, d_b, h, sigma2, alpha):
     Returns four values:
         d_ln_theta   (T,): through K = k(X, Z) alone, at fixed L^-1 and k(x, x)
         d_Z          (M, d): likewise
-        gram         (M, M): the part of d_V^T V that passes through ktilde. It is
-                     -2 alpha sum_i d_D_i V_i V_i^T, or 0.0 if alpha = 0
+        gram         (M, M): the part of d_V^T V due to ktilde, -2 alpha sum_i d_D_i V_i V_i^T, or
+                     0.0 if alpha = 0. The caller knows the rest from sums over all blocks
         sums         (2,): the derivatives w.r.t. sigma2 and alpha, which are the sums of d_D_i and
                      of d_D_i ktilde_i over the block
 

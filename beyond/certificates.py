@@ -418,7 +418,7 @@ def prior_from_part(X, y, method="full-GP", M=None, share=0.5, seed=0, over=map,
 class Certificate(NamedTuple):
     """Upper bound on the conditional risk, averaged over the n data points of a stream so far.
 
-    The risk at a point is the expected loss on a point drawn as it was, given all points before it.
+    The risk at a point is the expected loss there, given all points before it but not the point.
     `certificate` computes the bound, by a mean over several rates lam.
     """
     bound: float               # in units of the loss
@@ -451,7 +451,7 @@ def certificate(loss_sum, KL, n, lams=LAMS, delta=0.05, K=1.0):
     (b) Let g_i(h) be the sum of -lam loss_j(h) - ln(1 - c r_j(h)) over the points j of batch i. The
         points before j fix P_i and whether j is still in batch i. So by (a) the product over
         batches of E_{h ~ P_i} exp g_i(h) is a supermartingale, point by point, that starts at 1.
-        The mean of this product over lams is one, too.
+        The mean of this product over lams is such a supermartingale, too.
     (c) By Ville's inequality this mean ever exceeds 1/delta with probability at most delta.
     (d) By Donsker & Varadhan the product is at least exp sum_i (E_{h ~ Q_i} g_i(h) -
         KL(Q_i||P_i)), for each lam.

@@ -185,9 +185,10 @@ def search(X, y, method, M, kernels, ards, last_evals=None, start=None, seed=0, 
     """Chooses one of `kernels` (functions) and one of `ards` (values of ard); returns their Fit.
 
     If the method minimises a bound, only the first kernel is tried, and a race chooses ard. If the
-    method is a likelihood, `criterion` chooses ard with the first kernel. The other kernels start
-    from the optimum of that Fit, in turn, until one has a lower likelihood than the one before. Of
-    these Fits, the one with the least objective_of goes on.
+    method is a likelihood, the first kernel is fitted with each of ards, and `criterion` chooses
+    one of these Fits. From its optimum each further kernel is trained briefly, until one has a
+    lower likelihood than the one before. Of all Fits so found, the one with the least objective_of
+    is trained further.
 
     Training on many rows begins with part of them. Given `start` or `batch`, there is one
     optimisation, with the first of kernels and of ards. Other arguments as in multistart_fit.
@@ -287,9 +288,9 @@ def trained_part(X, y, method="full-GP", M=None, ard=None, kernel=None, **settin
                  by more than STRONG
     Other arguments as in multistart_fit.
 
-    Theorem: given these rows, the prior, or the fit to be tested, is fixed, whatever chose it. The
-    rows that certify are independent of these rows, so the choice of start, kernel, box and targets
-    costs nothing.
+    Theorem: the Fit serves as a prior, or is itself tested on other rows. In both cases it depends
+    on these rows alone. The rows that certify are independent of them, so the choice of start,
+    kernel, box and targets costs nothing.
     """
     X, y = check_data(X, y, copy=False)
     _, objective = METHODS[method]

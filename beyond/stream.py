@@ -175,8 +175,8 @@ def column_middle(V):
 def column_scale(V, middle):
     """Root mean square (d,) of each column of V (n, d) after `middle` (d,) is subtracted.
 
-    No square overflows. The result for a constant column is inf, so that a column divided by it
-    is 0.
+    No square overflows. The result for a column equal to its middle is inf, so that a column
+    divided by it is 0.
     """
     top = np.maximum(np.abs(V).max(0), TINY)
     size = np.sqrt(np.mean(((V - middle) / top) ** 2, 0))

@@ -93,8 +93,8 @@ def fill(path, cells, new_run):
     """Runs cells, two at a time, and appends each to the file at path when it is finished.
 
         path      a pathlib.Path
-        cells     list of (name, experiment, arguments), started in order of name["split"], the
-                  number of the split of the data
+        cells     list of the cells that the file lacks: (name, experiment, arguments). They start
+                  in order of name["split"], the number of the split of the data
         new_run   a function without arguments that returns a figures.Run
     """
     cells = sorted(cells, key=lambda cell: cell[0]["split"])

@@ -36,7 +36,8 @@ def published(table, *keys):
 def printed(table, *keys):
     """Returns the numbers that a table of the papers prints, as a list of rows.
 
-    table, keys: as in `published`. The columns are `keys` and the quantities.
+    table: the table's name; keys: names of columns, as in `published`. A row has an entry for each
+    of `keys` and for each quantity printed, such as "B".
     """
     return [dict(zip(keys, key)) | numbers for key, numbers in published(table, *keys).items()]
 
@@ -56,9 +57,8 @@ def beside(rows, paper, *keys):
     """Returns our rows, each followed by the paper's row with the same keys, if there is one.
 
         rows    our rows, a list of dicts
-        paper   the paper's numbers, from `published`, called with columns that mean the same as
-                `keys`, in the same order
-        keys    the names of the columns of our rows that identify a row
+        paper   a result of `published`: a dict from a tuple of entries to the paper's numbers
+        keys    the names of the columns of our rows whose entries make up this tuple, in its order
     A column "" is added, which says "ours" or "the paper". Generated data, such as "kin40k_like",
     are set beside the paper's row of "kin40k".
     """

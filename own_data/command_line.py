@@ -281,8 +281,8 @@ def lines_for(args, path):
     """Returns the lines of a file, or of the demo if path is None, and the name of their source.
 
     The path "-" is standard input. The lines from there are kept in args, to be read again. Those
-    of a stream are not kept, and their source is PIPE. args.apart lists lines that become comments,
-    as (source, line number).
+    of a stream are not kept, and their source is PIPE. args.apart, if a remedy has set it, lists
+    lines that are no rows, as (source, line number): they get a # in front, as comments have.
     """
     if path is None:
         return demo(), "the demo"
@@ -434,9 +434,10 @@ def remedied(model, args, first, deep=4):
         first   a list of remedies, dicts option -> new value, to try in this order
         deep    how many further remedies may be added to a remedy of `first`
 
-    With a remedy, the tables may be refused for another reason. The remedy is then kept, and the
-    first list of remedies in the new Refused is tried in addition, and so on. Nothing is added to a
-    remedy that changes the verb.
+    Refused, of own_data/tables.py, is raised for a table that cannot be read, and has lists of
+    remedies. If it is raised again with a remedy, that remedy is kept, and those of the first list
+    of the new Refused are tried on top of it, and so on. A remedy that changes the verb, such as
+    certify, must help by itself.
     """
     for remedy in first:
         new = changed(args, remedy)

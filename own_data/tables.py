@@ -75,7 +75,7 @@ class Refused(ValueError):
 class Table(NamedTuple):
     """A table as read: its complete rows, with notes on the reading.
 
-    Its columns are the group (if any), the inputs, the target.
+    The columns of `values` are, in this order: that of --group (if given), the inputs, the target.
     """
     names: list                # of these columns
     values: np.ndarray         # (N, columns)
