@@ -71,7 +71,8 @@ def definitions(short=False):
         if short:
             text = re.sub(r"(?m)^ +check_shapes\(.*\n", "", text)
             text = re.sub(r"(    if far or by_differences:\n)(?: {8}.*\n)+",
-                          r'\1        raise ValueError("X is too far apart for one product")\n', text)
+                          r'\1        raise ValueError("X is too far apart for one product")\n',
+                          text)
         lines = [*text.splitlines(), ""]
         for node in ast.parse(text).body:
             if isinstance(node, (ast.Import, ast.ImportFrom)):

@@ -129,13 +129,13 @@ class StreamGP(Model):
         else:
             limits = mean, sd, lower, upper = self.interval(X)
             _, average, last = self.targets_
-            told = np.array([mean, self.ridge(X), last + 0 * y, average + 0 * y])
+            told = np.broadcast_arrays(mean, self.ridge(X), last, average)
             self.learner_ = step(old, X, y)
             errors = np.abs(told - y)
             outside = (y < lower) | (y > upper)
             missed = ~(errors[1:] <= old.eps_y * (1 - 1e-12))     # NaN misses, too
-            self.squares_ = self.squares_ + np.sum(errors**2, 1)
-            self.losses_ = self.losses_ + np.sum([*missed, outside], 1)
+            self.squares_ += np.sum(errors**2, 1)
+            self.losses_ += np.sum([*missed, outside], 1)
             self.alpha_ += RATE * float(np.sum(MISSED - outside))
             self.scores_ = np.append(self.scores_, errors[0] / sd)[-SCORES:]
             self.note(numbers, [*limits, y], old.ledger)
@@ -236,7 +236,7 @@ class StreamGP(Model):
 
         ValueError if no row was evaluated.
         """
-        if not self.evaluated():
+        if not (self.learner_ and self.learner_.ledger.rows):
             raise ValueError(f"{many(self.seen_)}, {self.dropped_} incomplete: the first "
                              f"{self.asked_['first']} set the scale, none is left to evaluate")
         n, settings = int(self.learner_.ledger.rows), self.learner_.settings
@@ -273,10 +273,6 @@ class StreamGP(Model):
              f"The first {many(facts.first)} set the scale" + " and the tolerance"
              * (not facts.given) + ", and do not count.",
              f"{many(self.dropped_, 'incomplete row')} left out." * (self.dropped_ > 0)])
-
-    def evaluated(self):
-        """Whether a row has been evaluated."""
-        return bool(getattr(self, "learner_", None) and self.learner_.ledger.rows)
 
     def usable(self):
         """Raises an exception unless this loaded model can go on learning.
