@@ -86,10 +86,11 @@ def parser():
     ap = Parser(prog="python -m own_data", description="GPs with certificates or scores, for a "
                                                        "table of your own")
     ap.add_argument("--version", action="version", version=__version__)
-    ap.set_defaults(eps=None, group=None, kept=None, apart=(), mended=())
     verbs = ap.add_subparsers(dest="verb", required=True)
     for verb, (kind, about) in KINDS.items():
-        add = verbs.add_parser(verb, help=about, description=about).add_argument
+        words = verbs.add_parser(verb, help=about, description=about)
+        words.set_defaults(eps=None, group=None, kept=None, apart=(), mended=())
+        add = words.add_argument
         add("table", help="text table, .gz allowed, - is standard input", nargs="?")
         for one in fields(kind):
             rule = one.metadata
@@ -124,10 +125,11 @@ def show(step, value):
 # --- files ---------------------------------------------------------------------------------------
 
 def check_options(args):
-    """Raises ValueError for an option that is empty, as from an unset variable, or has no effect.
+    """Returns the options that are given, a dict of name -> value.
 
-    Changes args in two ways. A table's path that argparse took for the last eps becomes args.table.
-    With --predict, an args.out of "-" becomes None, which also means standard output.
+    ValueError for one that is empty, as from an unset variable, or has no effect. Changes args in
+    two ways. A table's path that argparse took for the last eps becomes args.table. With --predict,
+    an args.out of "-" becomes None, which also means standard output.
     """
     if args.table is None and isinstance(args.eps, list) and isinstance(args.eps[-1], str):
         args.table = args.eps.pop()
@@ -146,6 +148,7 @@ def check_options(args):
         args.out = None
     if "-" in (args.save, args.plot):
         raise ValueError("--save and --plot need a file: - is none")
+    return given
 
 
 def check_files(args):
@@ -517,32 +520,32 @@ def work(args):
 
     ValueError for options or tables that cannot be used; it names the remedies that help.
     """
-    check_options(args)
+    given = check_options(args)
     check_files(args)
     kind, _ = KINDS[args.verb]
-    asked = {one.name: getattr(args, one.name) for one in fields(kind)}
-    model = kind(**{name: value for name, value in asked.items() if value is not None})
+    known = kind().get_params()
+    model = kind(**{name: value for name, value in given.items() if name in known})
     model.checked()
     draw = new_figure(args.plot) if args.plot else None
     if args.model:
         model = kind.load(args.model)
     try:
-        learn_and_tell(kind, model, args, draw)
+        learn_and_tell(model, args, draw)
     except Refused as err:
         raise ValueError(f"{err}{advice(model, args, err)}") from None
 
 
-def learn_and_tell(kind, model, args, draw):
+def learn_and_tell(model, args, draw):
     """Trains the model, unless it was loaded from args.model; writes files, prints.
 
-    kind: the model's class. draw: the function from new_figure, or None for no picture.
+    draw: the function from new_figure, or None for no picture.
     """
-    streams = kind is StreamGP
+    streams = args.verb == "follow"
     data, X_new = (), None
     if streams and not args.model:
         if args.save and os.path.exists(args.save):
             asked = model.get_params()
-            model = kind.load(args.save)
+            model = model.load(args.save)
             known = model.get_params()
             if known != asked | dict(categories=model.categories):
                 raise ValueError(f"{args.save} was made with {known}: a certificate is for one "

@@ -173,8 +173,8 @@ class StreamGP(Model):
         n, average, _ = self.targets_
         if not n:
             self.origin_ = np.mean(rows, 0)
-        n = n + len(rows)
-        average = average + np.sum(rows[:, -1] - average) / n
+        n += len(rows)
+        average += np.sum(rows[:, -1] - average) / n
         self.targets_ = np.array([n, average, rows[-1, -1]])
         V = np.insert(rows - self.origin_, 0, 1.0, axis=1)
         self.products_ = self.asked_["memory"] * self.products_ + V.T @ V
