@@ -259,11 +259,11 @@ def open_table(lines, source, decimal, skip, known, wanted):
     comments, notes = [], []
     lines, copy = itertools.tee(without_comments(lines, skip, comments))
     begun = [*itertools.islice(filter(str.strip, copy), ahead)]
-    if not begun:
-        raise ValueError(f"{source} has no rows")
-    mark = separator(begun, decimal)
+    mark = separator(begun or [""], decimal)
     rows = cells_of(lines, mark, source)
     begin = [*itertools.islice(rows, ahead)]
+    if not begin:
+        raise ValueError(f"{source} has no rows")
     names, row = begin[0][1], begin[-1][1]
     above = [cells for cells in csv_rows(comments, mark) if len({*cells}) == len(row)]
     if known:

@@ -209,6 +209,7 @@ a,b\n1_0,2\n          |              | '1_0'
 a,b\n,2\n             |              | no complete rows of 1; most gaps: a 1 
                       |              | no rows
 # all\n               |              | no rows
+""\n                  |              | no rows
 a,b\n                 |              | no rows below
 a,b\n1,2\nnan,3\n     |              | 1 complete row of 2; most gaps: a 1
 a,b\n1,x\n            | --categories b | b is the target, a number
