@@ -419,10 +419,12 @@ def remedies(source, names, bad, target, decimal, there):
         target   index of the target's column, or False if there is none
         there    dict: index of a column -> how many of its cells are not missing
     """
-    good = [i for i in bad if not bad[i] and 2 * there[i] > max(there.values())]
+    most = max(there.values())
+    good = [i for i in bad if not bad[i] and 2 * there[i] > most]
+    nameless = [i for i, name in enumerate(names) if name == f"column {i}"]
     kinds = {}
     for i in filter(bad.get, bad):
-        column = f"df.columns[{i}]" if names[i] == f"column {i}" else repr(names[i])
+        column = f"df.columns[{i}]" if i in nameless else repr(names[i])
         kinds[i] = kind_of([*bad[i].values()], decimal, there[i], f"df[{column}]")
     usual = DOES if decimal == "." else DOES | dict(unit="drop")     # pandas would write points
 
@@ -441,10 +443,9 @@ def remedies(source, names, bad, target, decimal, there):
     if "date" in {kind for kind, *_ in kinds.values()}:
         found += [[way() | dict(verb="follow")], [way(date="mended")]]
     lines = sorted({line for i in kinds for line in bad[i]})
-    if len(lines) <= FEW and 3 * len(lines) ** 2 < max(there.values()):
+    if len(lines) <= FEW and 3 * len(lines) ** 2 < most:
         found = [[dict(apart=[(source, n) for n in lines])], *found[:bool(good)]]
-    nameless = sum(name == f"column {i}" for i, name in enumerate(names))
-    if nameless < len(names) < 2 * nameless:             # a title
+    if len(nameless) < len(names) < 2 * len(nameless):   # a title
         found = [[dict(skip=lines[0] - 1), *itertools.chain(*found)]]
     marks = {mark for kind, _, mark in kinds.values() if kind == "unit"}
     swap = [dict(decimal=mark) for mark in marks if marks == {mark} - {decimal, ""}]
