@@ -18,7 +18,7 @@ from beyond.certificates import (check_groups, covering_score, delta_each, draw_
                                  interval_scores, prior_from_part)
 from beyond.rounding import strict
 from beyond.search import left_out, paper_fit, trained_part
-from own_data.models import (Model, bound_text, categories, confidence_percent, exact,
+from own_data.models import (Model, bound_text, categories, confidence_percent, eps_text, exact,
                              indicators, kernel_name, kernel_named, kernel_names, levels_of, listed,
                              many, option, paragraphs, rounded_up)
 from own_data.scale import (dependence, dependence_text, in_table, scale_of, scaled, tenth,
@@ -382,7 +382,7 @@ def claim_text(name, facts):
         subject, bound = f"a function sampled from the GP of {name}", facts.bound
     tolerance = f"{exact(facts.eps)} times its size"
     if not facts.relative:
-        eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
+        eps = eps_text(facts.eps, facts.given)
         tolerance = (f"{eps} ({rounded_up(facts.deviations)} standard deviations of "
                      f"{many(facts.scale_rows)})")
     said = f"{subject} misses by more than {tolerance} with probability at most {bound_text(bound)}"
@@ -401,7 +401,7 @@ def claim_lines(facts):
     if heads:
         yield f"{'eps':>12}" + "".join(f"{COLUMNS[one]:>10}" for one in heads)
     for one in facts.claims:
-        eps = exact(one["eps"]) if facts.given else rounded_up(one["eps"])
+        eps = eps_text(one["eps"], facts.given)
         cells = [bound_text(one[head]) if "bound" in head else f"{one[head]:.4f}" for head in heads]
         yield f"{eps:>12}" + "".join(f"{cell:>10}" for cell in cells)
 

@@ -11,9 +11,9 @@ import numpy as np
 from beyond.certificates import certificate, delta_each
 from beyond.stream import (Certificates, Settings, begin, certificates, forecast, ordinary,
                            step)
-from own_data.models import (Model, bound_text, categories, confidence_percent, exact, indicators,
-                             kernel_named, kernel_names, levels_of, many, option, paragraphs,
-                             rounded_up)
+from own_data.models import (Model, bound_text, categories, confidence_percent, eps_text,
+                             indicators, kernel_named, kernel_names, levels_of, many, option,
+                             paragraphs)
 from own_data.tables import likely_codes
 
 FORECASTS = dict(mean="GP", ridge="ridge regression", last="last value", average="mean so far")
@@ -253,7 +253,7 @@ class StreamGP(Model):
         facts = SimpleNamespace(**self.facts_)
         found = facts.certificates
         mean, interval = found["mean"], found["interval"]
-        eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
+        eps = eps_text(facts.eps, facts.given)
         answer = (f"The GP's forecast missed {self.names_[-1]} by more than {eps} in "
                   f"{100 * mean['loss']:.0f} % of {many(facts.rows)}; with "
                   f"{confidence_percent(facts.delta)} % confidence its risk was at most "

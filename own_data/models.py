@@ -438,13 +438,12 @@ def packed(value, arrays):
     is replaced by its name.
     """
     again = partial(packed, arrays=arrays)
+    kind = type(value)
     if isinstance(value, dict):
         return {name: again(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [*map(again, value)]
-    if isinstance(value, tuple):
-        kind = type(value)
-        return {f"{kind.__module__}.{kind.__name__}": [*map(again, value)]}
+    if isinstance(value, (list, tuple)):
+        parts = [*map(again, value)]
+        return parts if kind is list else {f"{kind.__module__}.{kind.__name__}": parts}
     if isinstance(value, np.ndarray):
         arrays.append(value.astype(str) if value.dtype == object else value)
         return {".array": [len(arrays) - 1]}
@@ -516,6 +515,11 @@ def rounded_up(value):
     """Returns a positive number as text with four significant digits, rounded up."""
     value = Context(4, ROUND_UP).create_decimal(value)
     return f"{value:{'f' if -9 < value.adjusted() < 12 else 'e'}}"
+
+
+def eps_text(eps, given):
+    """Returns a tolerance as text: as it was given, or rounded up if it was not `given`."""
+    return exact(eps) if given else rounded_up(eps)
 
 
 def confidence_percent(delta):
