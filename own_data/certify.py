@@ -301,8 +301,10 @@ def half_width(var, facts):
         facts   a dict: factor, from interval_facts; by_sd and least, from interval_unit; noise, the
                 noise variance in scaled units; unit, by which targets were divided
     """
-    sd = np.maximum(np.sqrt(var + facts["noise"]), facts["least"])
-    return facts["factor"] * facts["unit"] * sd ** facts["by_sd"]
+    unit = np.ones(len(var))
+    if facts["by_sd"]:
+        unit = np.maximum(np.sqrt(var + facts["noise"]), facts["least"])
+    return facts["factor"] * facts["unit"] * unit
 
 
 def interval_unit(fit, X, trained, y, facts):

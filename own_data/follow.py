@@ -134,8 +134,8 @@ class StreamGP(Model):
             errors = np.abs(told - y)
             outside = (y < lower) | (y > upper)
             missed = ~(errors[1:] <= old.eps_y * (1 - 1e-12))     # NaN misses, too
-            self.squares_ += np.sum(errors**2, 1)
-            self.losses_ += np.sum([*missed, outside], 1)
+            self.squares_ = self.squares_ + np.sum(errors**2, 1)
+            self.losses_ = self.losses_ + np.sum([*missed, outside], 1)
             self.alpha_ += RATE * float(np.sum(MISSED - outside))
             self.scores_ = np.append(self.scores_, errors[0] / sd)[-SCORES:]
             self.note(numbers, [*limits, y], old.ledger)
