@@ -24,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (        # Okabe & Ito: colour-blind eyes tell them
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
 INDIGO, FOREST, SAND, PINK, GREY = "#332288", "#117733", "#DDCC77", "#EE99CC", "0.45"
+# looks that names of different figures share
 MAIN, SECOND, THIRD = (BLUE, "o", "-"), (GREEN, "^", "-."), (ORANGE, "D", ":")
 LOOKS = {               # what a line or a mark stands for, in every figure: colour, marker, line
     "kl-PAC-GP": MAIN,
