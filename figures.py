@@ -38,10 +38,10 @@ if __name__ == "__main__":
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import matplotlib
-import matplotlib.image
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.image import imsave
 
 import figures_of.R                         # noqa: F401 (each registers its figures)
 import figures_of.J                         # noqa: F401
@@ -103,7 +103,7 @@ class Run:
         settings = self.settings_of(f)
         outer = self.rng, self.used
         self.rng = self.seeded(*name)
-        self.used = {f.__name__: (f.caption, settings)}
+        self.used = {f: settings}
         value, used = f(self, *args, **settings), self.used
         self.rng, self.used = outer
         return value, used
@@ -122,12 +122,16 @@ class Run:
     def kept(self, f, args):
         """The value of a cell in the file; None if it is missing."""
         settings = self.settings_of(f)
-        self.used[f.__name__] = f.caption, settings
+        self.used[f] = settings
         name = name_of(f, args, self.seed, settings)
         key = key_of(name)
         if key not in self.cells:
             self.missing[key] = name, f, args
         return self.cells.get(key)
+
+    def progress(self, text):
+        """A callback(n, objective) of a training; it prints the text, n and the objective."""
+        return lambda n, objective: self.tick(f"{text} {n}, objective {objective:.5g}")
 
     def tick(self, text):
         """Prints a line of progress, but not more often than every 5 s, at full size 60 s."""
@@ -164,10 +168,10 @@ def settings_of(f, run, used):
     if f.drawn:
         about += ", " + (", ".join(files) if run.real and files else "generated data")
     lines = [about]
-    for name, (_, settings) in used.items():
+    for one, settings in used.items():
         if settings:
             values = [f"{key} = {value}" for key, value in settings.items()]
-            lines.append(f"{name}: " + ", ".join(values))
+            lines.append(f"{one.__name__}: " + ", ".join(values))
     return lines
 
 
@@ -187,9 +191,9 @@ def table_of(rows, markdown):
     return "\n".join((start + line + end).rstrip() for line in padded)
 
 
-def text_of(f, run, used, rows, notes, markdown=False):
+def text_of(f, run, used, rows, notes, markdown):
     """Title, caption, settings, captions of experiments, a table, notes; perhaps as Markdown."""
-    experiments = [f"{name}: {caption}" for name, (caption, _) in used.items()][1:]
+    _, *experiments = (f"{one.__name__}: {one.caption}" for one in used)
     parts = [f"{f.head}. {notes[0]}", caption_of(f, run), *settings_of(f, run, used), *experiments,
              table_of(rows, markdown), *notes[1:]]
     return "\n\n".join(parts) + "\n"
@@ -228,7 +232,7 @@ def make(name, run, out):
             about = f"{caption_of(f, run)} {'; '.join(settings_of(f, run, used))}"
             whole = np.vstack([strip(width, f"{f.head}. {notes[0]}", 12, 9.5, weight="bold"),
                                pixels(picture), strip(width, about, 19.5, 6.5, color="0.35")])
-            matplotlib.image.imsave(out / f"{name}.png", whole, metadata={"Software": None})
+            imsave(out / f"{name}.png", whole, metadata={"Software": None})
     for suffix in ("txt", "md") if "_table" in name else ("txt",):
         text = text_of(f, run, used, rows, notes, markdown=suffix == "md")
         (out / f"{name}.{suffix}").write_text(text)

@@ -19,12 +19,13 @@ from figures_of import networks
 from figures_of.imitations import (CITIES, boston_like, kin40k_like, snelson_like, taxi_like,
                                    uneven_noise)
 from figures_of.published import beside, printed, published
-from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WORDS, band,
-                               bars, below, col, curve, data_set, draw_gp, draw_inducing,
-                               experiment, figure, line, look, mean_se, panels, plus_minus,
-                               standard, where)
+from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, band, bars, below,
+                               called, col, curve, data_set, draw_gp, draw_inducing, experiment,
+                               figure, line, look, mean_se, panels, plus_minus, standard, where)
 
 SCORES = ("NLL", "RMSE", "CRPS", "noise fraction")
+J_SIZES = dict(         # of a training
+    N=(100, 1000, 10_000, "all", "all"), M=(5, 40, 1000, 100), batch=(75, 100, 1000, 1000))
 COMPARED = (            # J Table 1, Fig. 2-4; PPGPR there is MFD
     "MAP", "gamma-robust", "SVGP", "OD-SVGP", "VFITC", "PPGPR-MFD")
 VARIANTS = (            # J Table 2
@@ -52,8 +53,8 @@ def series_panel(ax, run, x, y, method, M, epochs):
     (sigma_k of the kernel, sigma_obs of the noise), the NLL of the data, and the share of noise in
     the predictive variance, a mean over the data.
     """
-    say = lambda epoch, value: run.tick(f"{method}: epoch {epoch}, objective {value:.5g}")
-    fit = J.fit(x, y, method, M, beta_reg=1.0, epochs=epochs, seed=run.seed, callback=say)
+    fit = J.fit(x, y, method, M, beta_reg=1.0, epochs=epochs, seed=run.seed,
+                callback=run.progress(f"{method}: epoch"))
     sigma2 = math.exp(fit.params["ln_noise"])
     _, var_x = J.predict(fit, x)
     row = {"method": method, "sigma_k": math.exp(fit.params["ln_theta"][-1] / 2),
@@ -82,8 +83,8 @@ def J_fig1(run, M, epochs):
     x, y = map(standard, line(run, "motorcycle.csv", partial(snelson_like, uneven=True)))
     picture, axes = panels(2, 1, 7.2, 6.6, sharex=True, sharey=True)
     rows = [series_panel(ax, run, x, y, method, M, epochs)
-            for ax, method in zip(axes[:, 0], ("SVGP", "PPGPR-Chol"))]
-    below(picture, axes[0, 0], 5)
+            for ax, method in zip(axes, ("SVGP", "PPGPR-Chol"))]
+    below(axes[0], 5)
     noise = col(rows, "noise fraction")
     return picture, rows, [
         f"On average over rows noise is {noise[0]:.2f} of SVGP's predictive variance and "
@@ -104,13 +105,11 @@ def sets_of(run):
             "methods share; J App. C.1.",
             needs="0.4 GB and a core, for pol, elevators and bike 30 to 50 minutes, for kin40k and "
             "protein 70 to 120",
-            N=(100, 1000, 10_000, "all", "all"), M=(5, 40, 1000, 100),
-            batch=(75, 100, 1000, 1000), epochs=(3, 30, 400, 60), lr=(0.05, 0.1, 0.01, 0.03),
+            **J_SIZES, epochs=(3, 30, 400, 60), lr=(0.05, 0.1, 0.01, 0.03),
             exact_rows=(50, 400, 4000, 1000))
 def score_run(run, data, method, split, beta_reg, gamma=1.03, *, N, exact_rows, **settings):
     X, y, (a, test, validation) = split_of(run, data, split, N)
-    settings["callback"] = lambda n, f: run.tick(
-        f"{data}, split {split + 1}, {method}: epoch {n}, objective {f:.5g}")
+    settings["callback"] = run.progress(f"{data}, split {split + 1}, {method}: epoch")
     if method == "exact":
         a = a[:exact_rows]
         settings["epochs"] *= 2
@@ -127,7 +126,7 @@ def split_of(run, data, split, N):
         N       rows to generate, unless the data are real
     Training, test and validation rows are as 15 : 3 : 2, J App. C.1.
     """
-    X, y = data_set(run, data, lambda rng: GENERATED[data](rng, N), "score_table", run.size, data)
+    X, y = data_set(run, data, GENERATED.get(data), N, "score_table", run.size, data)
     order = run.seeded(data, split).permutation(len(y))
     return X, y, np.split(order, [len(y) * 15 // 20, len(y) * 18 // 20])
 
@@ -214,8 +213,8 @@ def score_lines(ax, rows, score, quantity, title):
         part = where(rows, method=method)
         at = [sets.index(row["data"]) + 0.08 * (k - len(methods) / 2) for row in part]
         curve(ax, part, at, quantity, method, lw=1, ls="none", ms=6)
-    ax.set_xticks(range(len(sets)), [WORDS.get(name, name) for name in sets])
-    ax.set(title=title, ylabel=WORDS[score].replace(" [", quantity.removeprefix(score) + " ["))
+    ax.set_xticks(range(len(sets)), [called(name) for name in sets])
+    ax.set(title=title, ylabel=called(score).replace(" [", quantity.removeprefix(score) + " ["))
 
 
 def printed_rows(methods, score):
@@ -243,24 +242,25 @@ def score_figure(run, splits, validate, score, methods, title):
     rows = score_rows(run, splits, methods, (score,), validate)
     theirs = printed_rows(methods, score)
     quantity = f"{score} - SVGP's" if theirs else score
-    picture, axes = panels(2 if theirs else 1, 1, 8.3, 6.6 if theirs else 3.8)
+    picture, _ = panels(2 if theirs else 1, 1, 8.3, 6.6 if theirs else 3.8)
+    upper, lower = picture.axes[0], picture.axes[-1]
     plan = run.settings_of(score_run)
-    score_lines(axes[0, 0], rows, score, quantity, "ours" + ", generated data" * (not run.real)
+    score_lines(upper, rows, score, quantity, "ours" + ", generated data" * (not run.real)
                 + f": M = {plan['M']}, {plan['epochs']} epochs")
     if theirs:
         log = score == "RMSE"                           # else 3droad dwarfs the others
-        score_lines(axes[1, 0], theirs, score, quantity, "the paper's Table 3: M = 1000, 400 epochs"
+        score_lines(lower, theirs, score, quantity, "the paper's Table 3: M = 1000, 400 epochs"
                     + "; logarithmic beyond 0.05" * log)
-        axes[1, 0].tick_params(axis="x", rotation=25)
+        lower.tick_params(axis="x", rotation=25)
         if log:
             ticks = -0.4, -0.2, -0.1, -0.05, 0, 0.05, 0.1, 0.2, 0.4
-            axes[1, 0].set_yscale("symlog", linthresh=0.05)
-            axes[1, 0].set_yticks(ticks, ticks)
+            lower.set_yscale("symlog", linthresh=0.05)
+            lower.set_yticks(ticks, ticks)
     else:
-        axes[0, 0].axhline(0.5, color="0.6", label="one half")
-    below(picture, axes[0, 0], 5)
-    paper = published("J_table3", "data", "method")
-    return picture, beside(rows, paper, "data", "method"), [title(quantity, rows, theirs)]
+        upper.axhline(0.5, color="0.6", label="one half")
+    below(upper, 5)
+    table = beside(rows, published("J_table3", "data", "method"), "data", "method")
+    return picture, table, [title(quantity, rows, theirs)]
 
 
 def counted(claim, pairs, column, rows, theirs):
@@ -305,20 +305,20 @@ def counted(claim, pairs, column, rows, theirs):
 MFD_BELOW_SVGP = [("PPGPR-MFD", "SVGP")]
 
 
-for number, score, methods, claim, pairs in (
-        (2, "NLL", COMPARED, "PPGPR-MFD's NLL is below SVGP's", MFD_BELOW_SVGP),
-        (3, "RMSE", COMPARED, "PPGPR-MFD's RMSE is below SVGP's", MFD_BELOW_SVGP),
-        (4, "noise fraction", COMPARED, "Noise is most of SVGP's variance, not of PPGPR-MFD's,",
+for number, score, claim, pairs in (
+        (2, "NLL", "PPGPR-MFD's NLL is below SVGP's", MFD_BELOW_SVGP),
+        (3, "RMSE", "PPGPR-MFD's RMSE is below SVGP's", MFD_BELOW_SVGP),
+        (4, "noise fraction", "Noise is most of SVGP's variance, not of PPGPR-MFD's,",
          [("PPGPR-MFD", 0.5), (0.5, "SVGP")]),
-        (6, "NLL", ALL_TEN, "PPGPR's NLL falls from delta to MF to Chol",
+        (6, "NLL", "PPGPR's NLL falls from delta to MF to Chol",
          [("PPGPR-Chol", "PPGPR-MF"), ("PPGPR-MF", "PPGPR-delta")]),
-        (7, "RMSE", ALL_TEN, "PPGPR's RMSE rises from delta to MF to Chol",
+        (7, "RMSE", "PPGPR's RMSE rises from delta to MF to Chol",
          [("PPGPR-delta", "PPGPR-MF"), ("PPGPR-MF", "PPGPR-Chol")]),
-        (8, "noise fraction", ALL_TEN, "Every PPGPR's share of noise is below MAP's and SVGP's",
+        (8, "noise fraction", "Every PPGPR's share of noise is below MAP's and SVGP's",
          [*itertools.product(VARIANTS[2:], VARIANTS[:2])]),
-        (9, "CRPS", ALL_TEN, "PPGPR-MFD has the lowest CRPS, except for the exact GP,",
+        (9, "CRPS", "PPGPR-MFD has the lowest CRPS, except for the exact GP,",
          [("PPGPR-MFD", m) for m in ALL_TEN[:8]])):
-    methods = dict.fromkeys((*methods, "exact"))
+    methods = (*COMPARED, "exact") if number < 5 else ALL_TEN
     what, of = f"Test {score} of", "difference from SVGP"
     if score == "noise fraction":
         what, of = "Share of noise in the variance at test rows,", "mean"
@@ -343,21 +343,21 @@ def J_appD(run, betas, splits):
         if not len(found):
             continue
         off = found - found[:, :1]
-        off[:, :, 1] *= 100 / found[:, :1, 1]
+        off[..., 1] *= 100 / found[:, :1, 1]
         for k, quantity in enumerate(("NLL - that at 0 [nats]", "RMSE - that at 0 [%]")):
-            means = mean_se(off[:, :, k])
+            means = mean_se(off[..., k])
             rows += [{"data": name, "score": quantity, "beta_reg": beta, "value": value}
                      for beta, value in zip(betas, means)]
             value, error = np.transpose(means)
             largest[k] = max(largest[k], *zip(np.abs(value), error))
-            axes[0, k].errorbar(range(len(betas)), value, bars(error), color=colour,
-                                marker=marker, capsize=2, label=WORDS.get(name, name))
-            axes[0, k].set(xlabel="$\\beta_{reg}$", ylabel=quantity,
+            axes[k].errorbar(range(len(betas)), value, bars(error), color=colour,
+                                marker=marker, capsize=2, label=called(name))
+            axes[k].set(xlabel="$\\beta_{reg}$", ylabel=quantity,
                            title="bars: s.e. of the difference" * (splits > 1))
-    for ax, claim in zip(axes[0], (0.05, 5)):
+    for ax, claim in zip(axes, (0.05, 5)):
         ax.axhspan(-claim, claim, color="0.9", zorder=0, label="the paper: within this")
         ax.set_xticks(range(len(betas)), betas)
-    below(picture, axes[0, 0], 4)
+    below(axes[0], 4)
     NLL, RMSE = (plus_minus((value, error), f".{digits}f")
                  for (value, error), digits in zip(largest, (2, 1)))
     return picture, rows, [
@@ -372,14 +372,14 @@ def J_appD(run, betas, splits):
             batch=(100, 100, 1000), epochs=(3, 20, 200), beta_reg=0.2, drop=0.1)
 def city_run(run, city, N, n_test, beta_reg, drop, **plan):
     ends = [N, N + N // 4]
-    X, y = taxi_like(run.rng, ends[1] + n_test, city)
-    X, X_val, X_test = np.split((X - X[:N].mean(0)) / X[:N].std(0), ends)
-    y, y_val, y_test = np.split((y - y[:N].mean(0)) / y[:N].std(0), ends)
-    say = lambda text: run.tick(f"{city}: {text}")
+    (X, X_val, X_test), (y, y_val, y_test) = (
+        np.split((data - data[:N].mean(0)) / data[:N].std(0), ends)
+        for data in taxi_like(run.rng, ends[1] + n_test, city))
+    say = run.progress(f"{city}: epoch")
     found = {
         "SVGP+DKL": networks.deep_gp(run.rng, X, y, "SVGP", 1.0, plan, say),
         "PPGPR+DKL": networks.deep_gp(run.rng, X, y, "PPGPR-MFD", beta_reg, plan, say),
-        "MC dropout": networks.dropout_net(run.rng, X, y, X_val, y_val, drop, plan, say)[1]}
+        "MC dropout": networks.dropout_net(run.rng, X, y, X_val, y_val, drop, plan, say)}
     out = {}
     for name, predict in found.items():
         mean, var = predict(X_test)
@@ -393,19 +393,18 @@ def J_fig5(run):
     grid = np.linspace(-4, 4, 401)
     picture, axes = panels(1, 3, 8.3, 3.6, sharey=True)
     rows = []
-    for ax, city in zip(axes[0], CITIES):
+    for ax, city in zip(axes, CITIES):
         for name, (z, nll, rmse) in run.once(city_run, city).items():
-            D = networks.kolmogorov(z)
             rows.append({"data": city, "method": name, "NLL": nll, "RMSE": rmse,
-                         "distance from Phi": D})
+                         "distance from Phi": networks.kolmogorov(z)})
             ax.plot(np.sort(z), np.linspace(0, 1, len(z)), **look(name))
         ax.plot(grid, R.norm_cdf(grid), color=BLACK, lw=1, label="ideal: normal CDF")
         ax.set(title=city, xlabel="$z=(y-\\mu_f)/\\sigma$", xlim=(-4, 4), ylim=(0, 1))
         found = "".join(f"\n{row['method']}: {row['distance from Phi']:.3f}" for row in rows[-3:])
         ax.text(0.97, 0.03, f"largest distance{found}", ha="right", fontsize=8,
                 transform=ax.transAxes)
-    axes[0, 0].set_ylabel("share of test rows below $z$")
-    below(picture, axes[0, 0], 4)
+    axes[0].set_ylabel("share of test rows below $z$")
+    below(axes[0], 4)
     closest = [min(where(rows, data=city), key=lambda row: row["distance from Phi"])["method"]
                for city in CITIES]
     best = max(closest, key=closest.count)
@@ -435,8 +434,7 @@ def draw_fit(run, kernel, method, i, start, epochs):
     x, y, grid, f = run.once(draw, kernel, i)
     _, end, M, rate = DRAWS[kernel]
     run.tick(f"{kernel}, {method}, draw {i + 1}")
-    at = {} if start == "likely period" or kernel != "periodic" else dict(
-        ln_theta=J.softplus_start(J.periodic, 1))
+    at = {} if start == "likely period" else dict(ln_theta=J.softplus_start(J.periodic, 1))
     fit = J.fit(x, y, method, M, kernel, epochs=epochs, lr=rate, seed=run.seed, start=at)
     mean, var = J.predict_y(fit, grid)
     asked = grid[:, 0] > end % 1                        # beyond end; everywhere if end is 1
@@ -472,8 +470,8 @@ def J_fig10(run, draws, good):
             ax.axvspan(end, 1, color="0.93", zorder=0, label="no training data")
             ax.set(xlim=(0, 1), ylim=(f.min() - 1, f.max() + 1), xlabel="$x$",
                    title=f"{method}: RMSE {row['RMSE / sd']:.2f} sd")
-        part[0].set_ylabel(f"$y$, draw {i}, {WORDS[kernel]}")
-    below(picture, axes[0, 0], 5)
+        part[0].set_ylabel(f"$y$, draw {i}, {called(kernel)}")
+    below(axes[0, 0], 5)
     counts = {}
     for ax, method in zip(axes[2], THREE):
         for at, start in enumerate(starts):
@@ -499,8 +497,8 @@ def average_ranks(scores):
 
     scores: (cases, methods); the lowest score of a case has rank 1.
     """
-    below = (scores[:, None, :] < scores[:, :, None]).sum(2)
-    equal = (scores[:, None, :] == scores[:, :, None]).sum(2)
+    below = (scores[:, None] < scores[..., None]).sum(2)
+    equal = (scores[:, None] == scores[..., None]).sum(2)
     return (below + (equal + 1) / 2).mean(0)
 
 
@@ -519,7 +517,7 @@ def rank_table(run, splits, validate, table, methods):
     found = np.array([case for case in found if None not in case])
     if not len(found):
         return None, [], ["No case has been run with all methods."]
-    ranks = np.transpose([average_ranks(found[:, :, k]) for k in range(3)])
+    ranks = np.transpose([average_ranks(found[..., k]) for k in range(3)])
     rows = [{"method": m} | dict(zip(SCORES, rank)) for m, rank in zip(methods, ranks)]
     paper = published(table, "method")
     best = [methods[np.argmin(RMSE)]

@@ -6,10 +6,10 @@ column -> entry. Data X or x (N, 1), y (N,) are in order of arrival. A Snapshot 
 of online.py or baselines.py yields: parameters, state, predictions. The certified GP is the one in
 beyond/stream.py.
 """
+import itertools
 import math
 from functools import partial
 
-from matplotlib.figure import Figure
 import numpy as np
 
 import beyond.stream
@@ -18,13 +18,13 @@ import pacgp_ref as R
 
 from figures_of import baselines
 from figures_of.imitations import SD, rate_like, sine
-from figures_of.published import published
-from figures_of.shared import (BLACK, BLUE, ORANGE, RED, RING, WORDS, below, col, curve, draw_gp,
-                               draw_inducing, experiment, figure, key, look, panels, plus_minus,
-                               where)
+from figures_of.published import beside, published
+from figures_of.shared import (BLACK, BLUE, ORANGE, RED, RING, below, called, col, curve,
+                               deviation, draw_gp, draw_inducing, experiment, figure, key, look,
+                               panels, plus_minus, where)
 
-RANGE = np.array([[0.0], [3**-0.5]])  # mean, deviation of x on [-1, 1], known before the stream
-PRETRAINED = 10                       # rows that come before a stream: they set scale and start
+RANGE = [[0.0], [3**-0.5]]  # mean, deviation of x on [-1, 1], known before the stream
+PRETRAINED = 10             # rows that come before a stream: they set scale and start
 
 
 def learners(X, y, **start):
@@ -49,7 +49,7 @@ def L_fig1(run, ms):
     losses = [learner.ledger.before for learner in learners(X, y, input_scale=RANGE)]
     rows = []
     picture, axes = panels(1, len(ms), 8.3, 3.6, sharey=True)
-    for ax, m in zip(axes[0], ms):
+    for ax, m in zip(axes, ms):
         part = []
         for delta in np.geomspace(0.5, 0.001, 25):
             row = {"m": m, "delta": delta, "loss": losses[m] / m}
@@ -58,14 +58,14 @@ def L_fig1(run, ms):
                 row[name] = L.online_bound(losses[m], 0.0, m, lam, delta, K) / m
             part.append(row)
         for name in ("bound, K^2/2", "bound, K^2/8", "loss"):
-            curve(ax, part, "delta", name, marker="")
+            curve(ax, part, "delta", name, name, marker="")
         ax.axhspan(1, 2, color="0.93", zorder=0, label="says nothing: above 1")
         ax.set(xscale="log", xlim=(0.7, 0.0007), ylim=(0, 1.15), title=f"$m={m}$ shuffled rows",
                xlabel="confidence $1-\\delta$", ylabel="0-1 loss per row")
         ax.set_xticks([0.5, 0.1, 0.01, 0.001], ["0.5", "0.9", "0.99", "0.999"])
         ax.minorticks_off()
         rows += part
-    below(picture, axes[0, 0], 4)
+    below(axes[0], 4)
     first, last = (row["bound, K^2/2"] for row in (part[0], part[-1]))
     return picture, rows, [
         f"After {m} rows the printed bound is {first:.3f} at confidence 0.5, {last:.3f} at 0.999; "
@@ -104,8 +104,7 @@ def draw_loop(ax, boxes, back, title):
 
 @figure("The paper's loop; our loop, what is added is outlined.", drawn=False)
 def L_fig2(run):
-    picture = Figure((8.3, 3.6), layout="constrained")
-    first, second = picture.subplots(2, 1)
+    picture, (first, second) = panels(2, 1, 8.3, 3.6)
     draw_loop(first, THEIRS, "$P_{t+1}=Q_t$: the posterior is the next prior", "L Fig. 2")
     draw_loop(second, OURS, "$P_{t+1}$: $Q_t$ carried over to the new kernel, in the new units",
               "The certified GP")
@@ -148,27 +147,18 @@ def extra_predictors(method, X, y, times):
     method: one of L_EXTRA, methods that the paper does not compare; X (N, 1), y (N,): the stream;
     times: list of the numbers of rows seen. X_new is (n, 1), mean and variance are (n,).
     """
+    seen = X[:times[-1]], y[:times[-1]]
     if method == "O-PACGP, certified":
-        all_times = list(learners(X[:times[-1]], y[:times[-1]]))
-        return [lambda X_new, t=t: beyond.stream.forecast(all_times[t - PRETRAINED], X_new)[:2]
+        found = list(learners(*seen))
+        return [lambda X_new, t=t: beyond.stream.forecast(found[t - PRETRAINED], X_new)[:2]
                 for t in times]
     if method == "exact GP, retrained":
-        found = snapshots(X[:times[-1]], y[:times[-1]], "exact", batch=10)
+        found = snapshots(*seen, "exact", batch=10)
         return [found[t].predict for t in times]
-
-    def nearest(X_new, t):
-        return y[np.argmin(np.abs(X_new - X[:t, 0]), axis=1)], np.zeros(len(X_new))
     if method == "nearest row seen":
-        return [partial(nearest, t=t) for t in times]
+        return [lambda X_new, t=t: (y[np.argmin(np.abs(X_new - X[:t, 0]), axis=1)],
+                                    np.zeros(len(X_new))) for t in times]
     return [lambda X_new: np.full((2, len(X_new)), [[y.mean()], [y.var()]])] * len(times)
-
-
-def drawn(snapshot):
-    """Returns what a panel draws of a Snapshot: mean, variance and Z.
-
-    mean, variance: of f on GRID, (251,) each; Z (M,): the inducing inputs.
-    """
-    return *snapshot.predict(GRID), snapshot.p["Z"][:, 0]
 
 
 @experiment("[row, x, y, what a panel draws] in both orders of the rows, for noise number i; "
@@ -180,13 +170,13 @@ def wave_run(run, name, i, t, pretrain):
     shuffle = run.rng.permutation(len(x))
     y = f + SD * run.rng.standard_normal(len(x))
     found = []
-    for order, at in (("time", np.arange(len(x))), ("shuffled", shuffle)):
+    for order, at in (("time", slice(None)), ("shuffled", shuffle)):
         run.tick(f"{name}, {order} order, noise {i + 1}")
         snapshot = snapshots(x[at][:t], y[at][:t], "O-PACGP", True, pretrain=pretrain)[t]
         off = (snapshot.predict(x[at])[0] - f[at]) ** 2
         row = {"data": name, "order": order, "noise": i, "RMSE, seen": math.sqrt(off[:t].mean()),
                "RMSE, to come": math.sqrt(off[t:].mean())}
-        found.append([row, x[at], y[at], drawn(snapshot)])
+        found.append([row, x[at], y[at], *snapshot.predict(GRID), snapshot.p["Z"]])
     return found
 
 
@@ -208,19 +198,19 @@ def L_fig3(run, draws, t):
         runs = [run.once(wave_run, name, i) for i in range(draws)]
         rows += [row for found in runs for row, *_ in found]
         off = col(where(rows, data=name, order="time"), "RMSE, to come")
-        for ax, (row, x, y, (mean, var, Z)) in zip(part, runs[np.argsort(off)[draws // 2]]):
+        for ax, (row, x, y, mean, var, Z) in zip(part, runs[np.argsort(off)[draws // 2]]):
             draw_gp(ax, GRID, mean, var, BLUE, "$f$, without noise")
             draw_rows(ax, x, y, t)
             draw_inducing(ax, Z, "inducing inputs", "x", color=RED, ms=5)
             ax.plot(GRID, function(4 * GRID), color=ORANGE, ls="--", label="true function")
-            ax.set_title(f"{WORDS[name]}, {WORDS.get(row['order'], 'shuffled')}: RMSE "
+            ax.set_title(f"{called(name)}, {called(row['order'])}: RMSE "
                          f"{row['RMSE, seen']:.2f} seen, {row['RMSE, to come']:.2f} to come")
             ax.set(xlabel="input $x$", ylabel="target $y$", xlim=(-1.25, 1.25), ylim=(-2.6, 2.6))
-    below(picture, axes[0, 0], 3)
+    below(axes[0, 0], 3)
     each = []
     for order in ("shuffled", "time"):
         off = col(where(rows, order=order), "RMSE, to come")
-        each.append(f"{off.mean():.2f} {WORDS.get(order, order)} "
+        each.append(f"{off.mean():.2f} {called(order)} "
                     f"({min(off):.2f} to {max(off):.2f})")
     return picture, rows, [f"O-PACGP's mean RMSE at rows to come is {', '.join(each)}."]
 
@@ -255,23 +245,22 @@ RATES = dict(N=39, times=[10, 20, 30])
 def rate_run(run, order, method, mixture, i, pretrain, N, times):
     X, y = rate_rows(run, order, i, N)
     run.tick(f"{order} order, {method}, run {i + 1}")
-    last = None
     if method in L_EXTRA:
         predictors = extra_predictors(method, X, y, times)
     else:
         if method == "O-SVGP":
             pretrain = min(2 * pretrain, 400)
-        some = slice(times[-1])
-        found = snapshots(X[some], y[some], method, mixture, pretrain=pretrain)
+        seen = slice(times[-1])
+        found = snapshots(X[seen], y[seen], method, mixture, pretrain=pretrain)
         predictors = [found[t].predict for t in times]
-        last = drawn(found[times[-1]])
     errors = []
     for t, predict in zip(times, predictors):
         mean, var = predict(X)
         losses, _, _ = R.expected_exp_loss(y[t:], mean[t:], np.maximum(var[t:], 1e-12), 0.1)
         squares = (y - mean) ** 2
         errors.append([squares[:t].mean(), squares[t:].mean(), losses.mean()])
-    return np.array(errors), last
+    mean, _ = predictors[-1](GRID)
+    return np.array(errors), mean
 
 
 def rate_figure(run, N, times, runs, mixture, order):
@@ -295,12 +284,11 @@ def rate_figure(run, N, times, runs, mixture, order):
     tests = {m: errors[:, 1] for m, errors in ends.items()}
     i = int(np.argsort(tests["O-SGPR"])[(runs - 1) // 2])
     x, y = rate_rows(run, order, i, N)
-    picture, ((left, right),) = panels(1, 2, 8.3, 4.2, width_ratios=(3, 2))
+    picture, (left, right) = panels(1, 2, 8.3, 4.2, width_ratios=(3, 2))
     draw_rows(left, x, y, t)
     training = [ends[m][i, 0] for m in L_METHODS]
     for m in L_METHODS:
-        mean, _, _ = found[m][i][1]
-        left.plot(GRID, mean, **look(m, marker=""))
+        left.plot(GRID, found[m][i][1], **look(m, marker=""))
     left.set(xlim=(-1.05, 1.05), ylim=y.mean() + 0.8 * np.ptp(y) * np.array([-1, 1]),
              xlabel="time, scaled to $[-1,1]$", ylabel="rate [sd]",
              title="kernel: the authors' mixture, which acts as one component\n" * mixture
@@ -319,9 +307,8 @@ def rate_figure(run, N, times, runs, mixture, order):
     if several:
         lines[0] = key("mean of the runs", color=BLACK, marker="|", ls="none", ms=12, mew=2)
     for m, ls in zip(naive, ("--", ":")):
-        right.axvline(tests[m].mean(), color="0.4", ls=ls)
-        lines.append(key(WORDS.get(m, m), color="0.4", ls=ls))
-    right.set_yticks(-np.arange(len(methods)), [WORDS.get(m, m) for m in methods])
+        lines.append(right.axvline(tests[m].mean(), color="0.4", ls=ls, label=called(m)))
+    right.set_yticks(-np.arange(len(methods)), [called(m) for m in methods])
     right.set(xscale="log", xlabel="test MSE [sd$^2$]",
               title=f"{runs} runs" if several else "one run")
     right.margins(y=0.1)
@@ -330,15 +317,15 @@ def rate_figure(run, N, times, runs, mixture, order):
     right.set_xticks(ticks, ticks)
     right.minorticks_off()
     right.set_xlim(limits)
-    below(picture, left, 5, *lines)
+    below(left, 5, *lines)
     rows = [{"method": m, "run drawn": i, "runs": runs, "train MSE": ends[m][:, 0].mean(),
              "test MSE": test.mean(),
-             "deviation of a run": test.std(ddof=1) if several else math.nan,
-             "the paper's": paper.get(m)} for m, test in tests.items()]
-    three = [tests[m].mean() for m in L_METHODS[:3]]
+             "deviation of a run": deviation(test), "the paper's": paper.get(m)}
+            for m, test in tests.items()]
+    three = [row["test MSE"] for row in rows[:3]]
     ours = where(rows, method="O-PACGP")[0]
     return picture, rows, [
-        f"{WORDS.get(order, order).capitalize()}, O-PACGP's test MSE is "
+        f"{called(order).capitalize()}, O-PACGP's test MSE is "
         + plus_minus((ours["test MSE"], ours["deviation of a run"]), ".2f")
         + f" (paper: {paper.get('O-PACGP', 0):.2f})" * run.real
         + f", those of O-SGPR, O-SVGP and WISKI are {min(three):.2f} to {max(three):.2f}; "
@@ -348,7 +335,7 @@ def rate_figure(run, N, times, runs, mixture, order):
 for number, order, runs in (
         (4, "time", (1, 10, 50, 1, 1)),                             # nothing is random in one
         (5, "shuffled", (1, 10, 50, 50))):
-    figure(f"Four online GPs on a daily rate, {WORDS.get(order, order)}: their means in one run, "
+    figure(f"Four online GPs on a daily rate, {called(order)}: their means in one run, "
            "of several that with O-SGPR's median error; the test MSE of every run, of several also "
            "the mean (+-: deviation of one run), beside naive forecasts.", "fx2007.csv",
            name=f"L_fig{number}", of_data=" The lower two rows: without the mixture.", runs=runs,
@@ -404,21 +391,18 @@ def L_table2(run, runs, kernels, N, times):
     paper = published("L_table2", "data", "method")
     names = [f"t = {t}, {part}" for t in times for part in ("train", "test")]
     for order in ("time", "shuffled"):
-        methods = [(m, kernel) for kernel in kernels for m in L_METHODS]
-        for method, kernel in methods + [(m, "SE") for m in L_EXTRA]:
+        for kernel, method in (*itertools.product(kernels, L_METHODS),
+                               *itertools.product(["SE"], L_EXTRA)):
             mixture = kernel != "SE"
             n = 1 if run.real and order == "time" else runs         # nothing is random
             found = np.array([run.once(rate_run, order, method, mixture, i)[0] for i in range(n)])
-            values = np.hstack([found[:, :, :2].reshape(len(found), -1), found[:, -1:, 2]])
-            spread = values.std(0, ddof=1) if len(found) > 1 else np.full(len(names) + 1, math.nan)
-            head = {"order": order, "method": f"{method}, {kernel}" if mixture else method}
-            ours = dict(zip([*names, f"t = {times[-1]}, exp loss"], zip(values.mean(0), spread)))
-            rows.append(head | {"": "ours"} | ours)
-            if not mixture and method in L_METHODS:
-                rows.append({"": "the paper"} | paper[order, method])
-    ours = {(row["order"], row["method"]): row for row in rows if "order" in row}
-    test = [(order, name) for order in ("time", "shuffled") for name in names if "test" in name]
+            values = np.hstack([found[..., :2].reshape(len(found), -1), found[:, -1:, 2]])
+            row = {"order": order, "method": f"{method}, {kernel}" if mixture else method}
+            rows.append(row | dict(zip([*names, f"t = {times[-1]}, exp loss"],
+                                       zip(values.mean(0), deviation(values)))))
+    ours = {(row["order"], row["method"]): row for row in rows}
+    test = [(order, f"t = {t}, test") for order in ("time", "shuffled") for t in times]
     here, ahead = (sum(min(L_METHODS, key=lambda m: col([part[order, m]], name)[0]) == "O-PACGP"
                        for order, name in test) for part in (ours, paper))
-    return None, rows, [f"O-PACGP has the lowest test MSE in {here} of {len(test)} columns (paper: "
-                        f"{ahead})."]
+    return None, beside(rows, paper, "order", "method"), [
+        f"O-PACGP has the lowest test MSE in {here} of {len(test)} columns (paper: {ahead})."]

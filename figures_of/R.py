@@ -16,8 +16,8 @@ import predictive as J
 from figures_of.authors import authors_fit
 from figures_of.imitations import boston_like, kin40k_like, sample_ard, snelson_like
 from figures_of.published import agreement, beside, in_words, printed, published
-from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, RING, SKY, WORDS,
-                               at_most, average, band, below, col, curve, data_set, draw_gp,
+from figures_of.shared import (BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, RING, SKY, at_most,
+                               average, band, below, called, col, curve, data_set, draw_gp,
                                draw_inducing, experiment, figure, line, look, panels, rings, train,
                                train_test, where)
 
@@ -59,9 +59,9 @@ def best_start(run, method, times, starts, max_evals, M):
 
 @experiment("kl-PAC-SGP trained as by the authors' code, from one start; eps = times sigma_n.",
             max_evals=1000, memory=10, ftol=1e-8, M=15)
-def authors_line(run, times, max_evals, memory, ftol, M):
+def authors_line(run, times, M, **search):
     x, y, gp = run.once(line_data)
-    fit = authors_fit(run, "1-D", x, y, M, "kl-PAC-SGP", False, max_evals, memory, ftol,
+    fit = authors_fit(run, "1-D", x, y, M, "kl-PAC-SGP", False, **search,
                       eps=times * math.exp(gp.ln_noise / 2))
     return {"KL/N, the authors' way": fit.KL / fit.N, "B, the authors' way": fit.bound}
 
@@ -99,7 +99,7 @@ def line_panel(ax, run, method, times):
     ax.plot(x, y, "k.", ms=3, label="data")
     draw_inducing(ax, Z0, "inducing inputs before training", "x", 0.957, ms=5)
     draw_inducing(ax, fit.Z, "and after", "x", 0.043, ms=5, color=BLUE)
-    ax.set(ylim=(-3.7, 3.2), xlim=(grid[0, 0], grid[-1, 0]), xlabel="input $x$", title=title)
+    ax.set(ylim=(-3.7, 3.2), xlim=grid[[0, -1], 0], xlabel="input $x$", title=title)
     return row, mean[inside]
 
 
@@ -109,11 +109,12 @@ def line_figure(run, panels_of, shape):
     shape: how many rows and columns of panels. Returns the picture, a tuple of the panels' rows of
     the table, and a tuple of their sparse GPs' means on a grid, both as from `line_panel`.
     """
-    picture, axes = panels(*shape, 8.3, 1 + 2.9 * shape[0], sharex=True, sharey=True)
+    picture, axes = panels(*shape, 8.3, 1 + 2.9 * shape[0], sharex=True, sharey=True,
+                           squeeze=False)
     rows, means = zip(*(line_panel(ax, run, *one) for ax, one in zip(axes.flat, panels_of)))
     for ax in axes[:, 0]:
         ax.set_ylabel("target $y$")
-    below(picture, axes[0, 0], 3)
+    below(axes[0, 0], 3)
     return picture, rows, means
 
 
@@ -141,7 +142,7 @@ BOSTON = dict(splits=(2, 4, 10, 10))
             "each eps.", N=(150, 506, 506, "all", "all"), all_eps=[0.2, 0.4, 0.6, 0.8, 1.0],
             ftol=1e-6)
 def boston_split(run, i, N, all_eps, ftol):
-    X, y = data_set(run, "boston", lambda rng: boston_like(rng, N), "boston_study", run.size)
+    X, y = data_set(run, "boston", boston_like, N, "boston_study", run.size)
     a, b = train_test(len(y), i)
     gp = train(run, f"split {i + 1}", X[a], y[a], "full-GP", ftol=ftol)
     found = {}
@@ -182,7 +183,7 @@ def measure_panels(axes, rows, theirs, x, methods):
         for method in methods:
             curve(ax, where(rows, method=method), x, quantity, method)
             rings(ax, where(theirs, method=method), x, quantity, method)
-        ax.set(ylim=(0, None), title=WORDS[quantity])
+        ax.set(ylim=(0, None), title=called(quantity))
     top = max(ax.get_ylim()[1] for ax in axes[1:3])
     for ax in axes[1:3]:
         ax.set_ylim(0, top)
@@ -198,11 +199,12 @@ def R_fig2(run, splits):
     measure_panels(axes.ravel(), rows, theirs * run.real, "eps", FULL)
     for ax in axes.flat:
         ax.set_xlabel("tolerance $\\varepsilon$ [sd of $y$]")
-    axes[1, 2].axis("off")
+    corner = axes[1, 2]
+    corner.axis("off")
     handles, _ = axes[0, 0].get_legend_handles_labels()
-    axes[1, 2].legend(handles=handles + [RING] * run.real, loc="center")
+    corner.legend(handles=handles + [RING] * run.real, loc="center")
     if run.real:
-        axes[1, 2].set_title("in the paper one run of sqrt-PAC-GP\nat 0.2 ended in a local optimum")
+        corner.set_title("in the paper one run of sqrt-PAC-GP\nat 0.2 ended in a local optimum")
         count, total, _, others = agreement(table)
         others = [f"{method} at eps = {eps}" for eps, method in map(str.split, others)]
         return picture, table, [f"{count} of {total} published numbers of Boston are, up to "
@@ -212,7 +214,7 @@ def R_fig2(run, splits):
     (kl, sqrt, full), MSE = ([col(where(rows, method=method), name) for method in FULL]
                              for name in ("B", "MSE"))
     return picture, table, [
-        f"On {WORDS['boston_like']} both PAC-GPs' bounds, at most "
+        f"On {called('boston_like')} both PAC-GPs' bounds, at most "
         f"{at_most(max(abs(kl - sqrt)))} apart, are below the full GP's at "
         f"{np.sum(np.maximum(kl, sqrt) < full)} of {len(kl)} eps; their MSE is above the full GP's "
         f"at {np.sum(np.minimum(*MSE[:2]) > MSE[2])}."]
@@ -230,13 +232,12 @@ SPARSE_STUDY = dict(
             "0-1 risk.",
             needs="0.4 GB and a core, at M = 500 some hundred evaluations of 2 (pol) to 5 s",
             N=(400, 1000, 40000, "all", "all"), eps=0.6, max_evals=(15, 60, 3000, 100), ftol=1e-7)
-def sparse_run(run, data, M, method, ard, loss, split, N, eps, max_evals, ftol):
-    X, y = data_set(run, data, lambda rng: kin40k_like(rng, N), "sparse_table", run.size, data)
+def sparse_run(run, data, M, method, ard, loss, split, N, **settings):
+    X, y = data_set(run, data, kin40k_like, N, "sparse_table", run.size, data)
     a, b = train_test(len(y), split)
     grid = R.GRID if data == "sarcos" else (12.0, 1200)
-    fit = train(run, f"{data}, M = {M}, split {split + 1}", X[a], y[a], method, M, eps=eps,
-                loss=loss, ard=ard == "ARD", grid=grid, start={}, max_evals=max_evals, ftol=ftol,
-                seed=split)
+    fit = train(run, f"{data}, M = {M}, split {split + 1}", X[a], y[a], method, M, loss=loss,
+                ard=ard == "ARD", grid=grid, start={}, seed=split, **settings)
     return measure(fit, X[b], y[b])
 
 
@@ -279,14 +280,15 @@ def R_fig3(run, Ms, splits):
     theirs = [row | {"M": "500"} for row in printed("R_table2", "data", "method", "setting")
               if row["setting"] == ARD[row["data"]]]
     sets = sparse_sets(run)
-    picture, axes = panels(len(sets), len(SHOWN), 8.3, 0.8 + 1.9 * len(sets), sharex=True)
+    picture, axes = panels(len(sets), len(SHOWN), 8.3, 0.8 + 1.9 * len(sets), sharex=True,
+                           squeeze=False)
     for name, part in zip(sets, axes):
         measure_panels(part, where(rows, data=name), where(theirs, data=name), "M", methods)
-        part[0].set(ylabel=WORDS.get(name, name), xticks=Ms[::3])
+        part[0].set(ylabel=called(name), xticks=Ms[::3])
         part[0].set_xticks(Ms, minor=True)
     for ax in axes[-1]:
         ax.set_xlabel("inducing inputs $M$")
-    below(picture, axes[0, 0], 4, *[RING] * run.real)
+    below(axes[0, 0], 4, *[RING] * run.real)
     most = run.settings_of(sparse_run)["max_evals"]
     early = [f" {row['method']} on {row['data']} at M = {row['M']} ended after "
              f"{row['evaluations']} evaluations." for row in rows if 2 * row["evaluations"] < most]
@@ -299,23 +301,22 @@ def R_fig3(run, Ms, splits):
 @figure("The inverse binary KL divergence: the largest p with kl(q, p) <= eps.", drawn=False,
         all_eps=[0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0])
 def R_fig4(run, all_eps):
-    picture, ((ax,),) = panels(1, 1, 5.6, 4)
+    picture, ax = panels(1, 1, 5.6, 4)
     grid = np.linspace(0, 1, 401)
     rows = []
     colours = (BLACK, BLUE, SKY, GREEN, ORANGE, RED, PURPLE)
     for eps, colour, ls in zip(all_eps, colours, ("-", "--", "-.", ":", "-", "--", "-.")):
         ax.plot(grid, R.kl_inv(grid, eps), color=colour, ls=ls, label=f"$\\varepsilon={eps:g}$")
-        rows.append({"eps": eps} | {f"q = {q:g}": float(R.kl_inv(q, eps)) for q in (0, 0.1, 0.5)})
+        rows.append({"eps": eps} | {f"q = {q:g}": R.kl_inv(q, eps) for q in (0, 0.1, 0.5)})
     ax.set(xlabel="$q$", ylabel="$kl^{-1}(q,\\varepsilon)$", xlim=(0, 1), ylim=(0, 1.02))
-    handles, labels = ax.get_legend_handles_labels()
-    picture.legend(handles[::-1], labels[::-1], loc="outside right center", title="nats")
+    picture.legend(loc="outside right center", title="nats", reverse=True)
     return picture, rows, [f"At 0.1 nats q = 0 becomes {rows[1]['q = 0']:.3f}, q = 0.1 becomes "
                            f"{rows[1]['q = 0.1']:.3f}."]
 
 
 @figure("Bounded losses of a regression against the deviation.", drawn=False, eps=1.0)
 def R_fig5(run, eps):
-    picture, ((ax,),) = panels(1, 1, 6, 3.6)
+    picture, ax = panels(1, 1, 6, 3.6)
     grid = np.linspace(-2.5, 2.5, 1001)
     rows = []
     for label, loss, colour, ls in (
@@ -323,11 +324,11 @@ def R_fig5(run, eps):
             ("$\\ell_2$, Eq. (19)", R.loss_clipped_square, RED, "--"),
             ("$\\ell_{exp}$, Eq. (20)", R.loss_exp, ORANGE, "-.")):
         ax.plot(grid, loss(0.0, grid, eps), color=colour, ls=ls, label=label)
-        rows.append({"loss": loss.__name__} | {f"at {at:g} eps": float(loss(0.0, at * eps, eps))
+        rows.append({"loss": loss.__name__} | {f"at {at:g} eps": loss(0.0, at * eps, eps)
                                                for at in (0.5, 1.0, 2.0)})
     ax.set(xlabel="deviation $\\hat y-y$ [units of $\\varepsilon$]", ylabel="loss",
            ylim=(-0.03, 1.05))
-    below(picture, ax, 3)
+    below(ax, 3)
     return picture, rows, ["Only the 0-1 loss jumps at eps; the exponential loss is "
                            f"{rows[2]['at 1 eps']:.2f} there."]
 
@@ -355,7 +356,7 @@ PRINTED_EPS = 0.6
 @experiment("A row for each random start of sigma_n^2 and Z; every second point in the file's "
             "order; R App. E.", starts=(6, 16, 100, 100), max_evals=(60, 800, 4000, 2000),
             ftol=1e-8, M=8)
-def restarts(run, method, eps=PRINTED_EPS, *, starts, max_evals, ftol, M):
+def restarts(run, method, eps=PRINTED_EPS, *, starts, M, **search):
     if run.real:
         x, y, _ = run.once(line_data)
     else:
@@ -365,8 +366,8 @@ def restarts(run, method, eps=PRINTED_EPS, *, starts, max_evals, ftol, M):
     for i in range(starts):
         ln_noise = run.rng.uniform(math.log(1e-5), math.log(10))
         Z = x[run.rng.permutation(len(x))[:M]]
-        fit = train(run, f"start {i + 1}", x, y, method, M=M, eps=eps, ftol=ftol,
-                    max_evals=max_evals, start=dict(ln_theta=[0.0, 0.0], ln_noise=ln_noise, Z=Z))
+        fit = train(run, f"start {i + 1}", x, y, method, Z=Z, eps=eps,
+                    start=dict(ln_noise=ln_noise), **search)
         rows.append({"learned": math.exp(fit.ln_noise), "objective": fit.optimum.f})
     return rows
 
@@ -384,34 +385,34 @@ OTHER = ("kl-PAC-SGP", 0.12)            # gives the published values better
 def R_fig7(run, cases):
     picture, axes = panels(1, len(cases), 8.3, 3.8)
     rows, finding = [], []
-    for ax, case in zip(axes[0], cases):
+    for ax, case in zip(axes, cases):
         method, *eps = case
         name, paper = OPTIMA[method]
         found = run.once(restarts, *case)
         learned, value = (col(found, k) for k in ("learned", "objective"))
-        best = value.argmin()
+        noise, best = learned[value.argmin()], value.min()
         ax.plot(learned, value, "o", color=BLUE, ms=6, mew=0, alpha=0.3, label="one start")
-        ax.plot(learned[best], value[best], "o", color=RED, ms=9, mfc="none", label="the best")
+        ax.plot(noise, best, "o", color=RED, ms=9, mfc="none", label="the best")
         if run.real:
             ax.axvline(paper, color="0.3", ls="--", label="the paper's best")
         ax.axvline(math.exp(-R.LN_BOX), color="0.6", lw=1, label="least allowed")
         at = None if method == "FITC" else (*eps, PRINTED_EPS)[0]
         elsewhere = f", at eps = {PRINTED_EPS}:" * bool(eps)
         title = f"{method}, eps = {at:g}" if at else method
-        least = " (the least allowed)" * (math.log(learned[best]) < 0.01 - R.LN_BOX)
-        finding.append(f"{learned[best]:.2g}{least} with {title}")
-        near = np.sum(value < value[best] + 1e-3 * abs(value[best]))
+        least = " (the least allowed)" * (math.log(noise) < 0.01 - R.LN_BOX)
+        finding.append(f"{noise:.2g}{least} with {title}")
+        near = np.sum(value < best + 1e-3 * abs(best))
         ax.set(xscale="log", xlim=(5e-8, 20), ylabel=f"objective: {name}",
                xlabel="learned noise $\\sigma_n^2$ [unit of $y^2$]",
-               title=f"{title}\n{near} of {len(found)} starts reach the best,\n{learned[best]:.2g}"
+               title=f"{title}\n{near} of {len(found)} starts reach the best,\n{noise:.2g}"
                + f" (paper{elsewhere} {paper:.2g})" * run.real)
         small = value[learned < 2e-3]
-        rows.append({"method": method, "eps": at, "best sigma_n^2": learned[best],
-                     "the paper's, on Snelson's data": paper, "best objective": value[best],
-                     "starts within 0.1 %": int(near)}
+        rows.append({"method": method, "eps": at, "best sigma_n^2": noise,
+                     "the paper's, on Snelson's data": paper, "best objective": best,
+                     "starts within 0.1 %": near}
                     | {f"{end.__name__} objective, sigma_n^2 < 0.002": end(small, default=math.nan)
                        for end in (min, max)})
-    below(picture, axes[0, 0], 4)
+    below(axes[0], 4)
     return picture, rows, [f"The best optimum's noise variance sigma_n^2 is {'; '.join(finding)}."]
 
 
@@ -430,8 +431,8 @@ def grid_run(run, i, N, n_test, boxes, decimals):
         best = fit(box, 2, start=widest).optimum.x
         for r in decimals:
             f = fit(box, r, start=best, max_evals=1)
-            grid = {"ln|Theta|": f.penalty, "ln|Theta|/N": f.penalty / N}
-            found[box, r] = measure(f, X_test, y_test) | grid
+            found[box, r] = measure(f, X_test, y_test) | {
+                "ln|Theta|": f.penalty, "ln|Theta|/N": f.penalty / N}
     return found
 
 
@@ -442,18 +443,17 @@ def R_fig8(run, data_sets):
     found = [run.once(grid_run, i) for i in range(data_sets)]
     rows = [{"L": box, "r": r} | average([one[box, r] for one in found]) for box, r in found[0]]
     rows.sort(key=lambda row: row["ln|Theta|"])
-    picture, ((ax,),) = panels(1, 1, 6.6, 4.6)
+    picture, ax = panels(1, 1, 6.6, 4.6)
     for name in ("B", "R_S train", "R_S test", "KL/N", "ln|Theta|/N"):
         ax.plot(col(rows, "ln|Theta|"), col(rows, name), **look(name))
-    whole = where(rows, r=0)
-    ax.axvspan(0, whole[-1]["ln|Theta|"][0] + 0.5, color="0.9", zorder=0,
+    ax.axvspan(0, where(rows, r=0)[-1]["ln|Theta|"][0] + 0.5, color="0.9", zorder=0,
                label="whole numbers ($r=0$)")
     for row in rows:
         ax.annotate(row["r"], (row["ln|Theta|"][0], row["B"][0]), (2, 5), ha="center", fontsize=7,
                     textcoords="offset points")
     ax.set(xlabel="$\\ln|\\Theta|$ [nats]", ylabel="mean over data sets", xlim=(0, None),
            ylim=(0, 1.08 * max(col(rows, "B"))), title="above $B$: $r$, the decimals")
-    below(picture, ax, 3)
+    below(ax, 3)
     fine = [row for row in rows if row["r"]]
     risk, B = (np.ptp(col(fine, name)) for name in ("R_S train", "B"))
     return picture, rows, [f"From one decimal on the training risk moves by {risk:.3f}, B by "
@@ -473,8 +473,8 @@ def ratios(rows, M):
 
     rows: those of `sparse_rows` at M inducing inputs.
     """
-    B = {(row["data"], row["method"]): col([row], "B")[0] for row in rows}
-    each = [f"{B[name, 'VFE'] / B[name, 'kl-PAC-SGP']:.1f} on {WORDS.get(name, name)}"
+    B = {(row["data"], row["method"]): row["B"][0] for row in rows}
+    each = [f"{B[name, 'VFE'] / B[name, 'kl-PAC-SGP']:.1f} on {called(name)}"
             for name in dict.fromkeys(row["data"] for row in rows)
             if {(name, "VFE"), (name, "kl-PAC-SGP")} <= {*B}]
     return f"At M = {M} VFE's bound exceeds kl-PAC-SGP's by a factor of {', '.join(each)}."

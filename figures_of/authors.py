@@ -30,10 +30,11 @@ def scales_of(raw, least_noise=1e-4):
     """
     slopes, logs = {}, {}
     for name, least in (("ln_theta", 0.0), ("ln_noise", least_noise)):
-        scale = np.logaddexp(0, raw[name]) + least
+        softplus = np.logaddexp(0, raw[name])
+        scale = softplus + least
         powers = np.append(np.full(scale.size - 1, 2.0), 1.0).reshape(scale.shape)  # l^2, sigma^2
         logs[name] = powers * np.log(scale)
-        slopes[name] = powers * np.exp(raw[name] - np.logaddexp(0, raw[name])) / scale
+        slopes[name] = powers * np.exp(raw[name] - softplus) / scale
     return raw | logs, slopes
 
 
@@ -84,9 +85,8 @@ def authors_fit(run, label, X, y, M, method, ard, max_evals, memory, ftol, **mod
                                             penalty=R.ln_grid_size(T, GRID), **model)
         return value, grads | {name: grads[name] * slopes[name] for name in slopes}
 
-    say = lambda n, f: run.tick(f"{label}: evaluation {n}, objective {f:.5g}")
     optimum = R.minimum(objective, raw, {}, max_evals=max_evals, memory=memory, ftol=ftol,
-                        callback=say)
+                        callback=run.progress(f"{label}: evaluation"))
     p, _ = scales_of(optimum.x, 1e-6)
     fit = train(run, label, X, y, "kl-PAC-SGP", M, start=p, max_evals=1, grid=GRID, ard=ard,
                 **model)

@@ -12,8 +12,8 @@ online.py. The vector w(x) has the weights by which f(x) is interpolated from th
 grid. Arguments of several functions:
 
     X, y            (N, d), (N,): the stream, in its order
-    p               dict of ln_theta (T,), ln_noise (ln of the noise variance) and inducing inputs
-                    Z (M, d)
+    Z               (M, d), the inducing inputs at the start
+    p               dict of the initial ln_theta (T,) and ln_noise (ln of the noise variance)
     schedule        list of (slice of rows, steps of Adam), one per batch
     kernel          a function as se_kernel of pacgp_ref.py
 """
@@ -52,7 +52,7 @@ def interpolation_weights(x, grid):
     x: (n,); grid: (g,), equally spaced. A row has at most four weights that are not 0. They add up
     to 1 if x is between the second grid point and the last but one.
     """
-    t = np.abs((x[:, None] - grid[None, :]) / (grid[1] - grid[0]))
+    t = np.abs((x[:, None] - grid) / (grid[1] - grid[0]))
     first = 1 - 2.5 * t**2 + 1.5 * t**3
     second = 2 - 4 * t + 2.5 * t**2 - 0.5 * t**3
     return np.where(t <= 1, first, np.where(t < 2, second, 0.0))
@@ -129,13 +129,12 @@ def grid_predict(p, sums, X_new, kernel=se_kernel):
     return V @ m, np.maximum(var, VAR_FLOOR * k)
 
 
-def grid_stream(X, y, p, schedule, kernel=se_kernel):
-    """Yields WISKI's Snapshots, one per batch; p holds the initial parameters.
+def grid_stream(X, y, Z, p, schedule, kernel=se_kernel):
+    """Yields WISKI's Snapshots, one per batch.
 
-    The grid has as many points as p["Z"]. At both ends it reaches one step of the grid beyond the
-    range of p["Z"]. ValueError unless X is (N, 1) and Z has at least 4 points.
+    The grid has as many points as Z. At both ends it reaches one step of the grid beyond the range
+    of Z. ValueError unless X is (N, 1) and Z has at least 4 points.
     """
-    Z = p["Z"]
     g = len(Z)
     if X.shape[1] != 1 or g < 4:
         raise ValueError("WISKI here is for one input and at least 4 points of Z: "
@@ -143,24 +142,24 @@ def grid_stream(X, y, p, schedule, kernel=se_kernel):
     h = (Z.max() - Z.min()) / (g - 3)
     grid = np.linspace(Z.min() - h, Z.max() + h, g)
     sums = GridSums(grid, np.zeros((g, g)), np.zeros(g), 0.0, 0)
-    p = dict(ln_theta=p["ln_theta"], ln_noise=p["ln_noise"])
     state = None
     for rows, steps in schedule:
         sums = grid_add(sums, X[rows, 0], y[rows])
         p, state = descend(partial(grid_nll, sums=sums, kernel=kernel), p, state, steps)
-        at_grid = dict(p, Z=grid[:, None])
-        yield Snapshot(at_grid, sums, partial(grid_predict, p, sums, kernel=kernel))
+        forecast = partial(grid_predict, p, sums, kernel=kernel)
+        yield Snapshot(dict(p, Z=grid[:, None]), sums, forecast)
 
 
 # --- OVC, and the exact GP: L (3), (4) -----------------------------------------------------------
 
-def growing_stream(X, y, p, schedule, kernel=se_kernel):
+def growing_stream(X, y, Z, p, schedule, kernel=se_kernel):
     """Yields OVC's Snapshots, one per batch: each new input becomes an inducing input.
 
-    The first batch trains p, with the inducing inputs Z, to minimise the free energy, L (8).
-    Later batches leave ln_theta and ln_noise as they are.
+    The first batch trains p and Z to minimise the free energy, L (8). Later batches leave ln_theta
+    and ln_noise as they are.
     """
-    posterior = prior(p["Z"], p["ln_theta"], kernel)
+    p = dict(p, Z=Z)
+    posterior = prior(Z, p["ln_theta"], kernel)
     for rows, steps in schedule:
         if rows.start == 0:
             objective = partial(free_energy, old=posterior, X=X[rows], y=y[rows])
@@ -172,23 +171,22 @@ def growing_stream(X, y, p, schedule, kernel=se_kernel):
         yield Snapshot(p, posterior, partial(predict, posterior))
 
 
-def exact_stream(X, y, p, schedule, window=None, max_evals=50, kernel=se_kernel):
-    """Yields Snapshots of the exact GP, trained anew at each batch; p holds the initial parameters.
+def exact_stream(X, y, Z, p, schedule, window=None, kernel=se_kernel):
+    """Yields Snapshots of the exact GP, trained anew at each batch, by 50 evaluations at most.
 
-        window      how many of the last data points it is trained on; None: all so far
-        max_evals   the largest number of evaluations of L-BFGS per batch
-    Of the schedule only the rows count, not the steps of Adam.
+    window: how many of the last data points it is trained on; None: all so far. Z is not used, and
+    of the schedule only the rows, not the steps of Adam.
     """
-    p = dict(ln_theta=p["ln_theta"], ln_noise=p["ln_noise"])
     for rows, _ in schedule:
         seen = slice(max(0, rows.stop - (window or rows.stop)), rows.stop)
+        data = X[seen], y[seen]
 
         def objective(p):
-            value, back = full_gp_nll(X[seen], y[seen], **p, kernel=kernel)               # L (4)
+            value, back = full_gp_nll(*data, **p, kernel=kernel)                          # L (4)
             return value, back(1.0)
-        best = minimum(objective, p, BOX, max_evals=max_evals).x
-        forecast = partial(full_predict, X[seen], y[seen], **best, kernel=kernel)         # L (3)
-        yield Snapshot(best, (X[seen], y[seen]), forecast)
+        best = minimum(objective, p, BOX, max_evals=50).x
+        forecast = partial(full_predict, *data, **best, kernel=kernel)                    # L (3)
+        yield Snapshot(best, data, forecast)
 
 
 METHODS = {"WISKI": grid_stream, "OVC": growing_stream, "exact": exact_stream,
@@ -210,7 +208,7 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     d = X.shape[1]
     ln_theta = np.zeros(d + 1) if ln_theta is None else ln_theta
     Z, ln_theta = check_parameters(Z, ln_theta, d, kernel)
-    p = dict(ln_theta=ln_theta, ln_noise=check_logarithm("ln_noise", ln_noise, 0), Z=Z)
+    p = dict(ln_theta=ln_theta, ln_noise=check_logarithm("ln_noise", ln_noise, 0))
     schedule = schedule_of(len(y), n0, pretrain, steps, batch)
     options = dict(window=window) if method == "window" else {}
-    return METHODS[method](X, y, p, schedule, **options, kernel=kernel)
+    return METHODS[method](X, y, Z, p, schedule, **options, kernel=kernel)

@@ -19,7 +19,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.path import Path
 from matplotlib.textpath import text_to_path
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+from figures_of.shared import ROOT
+
 MODULES = {"R": "pacgp_ref", "J": "predictive", "L": "online"}
 FONT = FontProperties(size=100, math_fontfamily="cm")       # lengths are in hundredths of an em
 HEAD = """<!doctype html>

@@ -14,7 +14,6 @@ import collections
 import inspect
 import json
 import multiprocessing
-import pathlib
 import signal
 import subprocess
 import time
@@ -22,8 +21,9 @@ from functools import partial
 
 import numpy as np
 
-HERE = pathlib.Path(__file__).resolve().parent.parent
-CELLS = HERE / "docs" / "cells.jsonl"
+from figures_of.shared import ROOT
+
+CELLS = ROOT / "docs" / "cells.jsonl"
 ABOUT = ("value", "seconds", "numpy", "commit")     # what follows the name in a line
 
 
@@ -58,7 +58,7 @@ def read(path):
 def commit():
     """The hash of the current commit as text, empty without git or outside a checkout."""
     try:
-        git = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"],
+        git = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"],
                              capture_output=True, text=True)
     except OSError:
         return ""

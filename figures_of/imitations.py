@@ -29,14 +29,14 @@ def snelson_like(rng, N=200, uneven=False):
     return np.abs(x)[:, None], f + sd * rng.standard_normal(N)
 
 
-def boston_like(rng, N=506, d=13):
-    """X (N, d), y (N,), standardised: imitates Boston housing.
+def boston_like(rng, N):
+    """X (N, 13), y (N,), standardised: imitates Boston housing.
 
     The inputs depend on four hidden factors; the noise grows with y. Two columns are skewed, one is
     0 or 1 before it is standardised.
     """
     F = rng.standard_normal((N, 4))
-    X = F @ rng.standard_normal((4, d)) + 0.4 * rng.standard_normal((N, d))
+    X = F @ rng.standard_normal((4, 13)) + 0.4 * rng.standard_normal((N, 13))
     f1, f2, f3, f4 = F.T
     g = 0.45 * f1 - 0.3 * np.tanh(1.5 * f2) + 0.12 * f3**2 + 0.1 * f1 * f4
     X[:, :2] = np.exp(X[:, :2] / 2)                     # two are skewed
@@ -44,7 +44,7 @@ def boston_like(rng, N=506, d=13):
     return standard(X), standard(np.exp(0.6 * g) * (1 + 0.11 * rng.standard_normal(N)))
 
 
-def kin40k_like(rng, N=40000, noise=0.15):
+def kin40k_like(rng, N, noise=0.15):
     """X (N, 8), y (N,), standardised: `robot_arm` with noise, which imitates kin40k.
 
     noise: its standard deviation, in standard deviations of the hand's distance.
@@ -122,7 +122,7 @@ def taxi_like(rng, N, city):
     return np.column_stack([start, way, blocks, far, peak, np.cos(clock), np.sin(clock)]), y
 
 
-def rate_like(rng, N=39):
+def rate_like(rng, N):
     """N daily exchange rates, (N,): imitates CAD per USD in 2007.
 
     Their ln is a random walk from ln 1.17, with steps of 0.5 % a day (the real ones: 0.56 %).
@@ -133,12 +133,7 @@ def rate_like(rng, N=39):
 SD = 0.4                # the deviation of the noise of L's code
 
 
-def sine(rng, n, order="shuffled"):
-    """X (n, 1) uniform on [-1, 1], and y (n,) = sin(4x) + 0.4 e with e standard normal.
-
-    order: "shuffled", or "time" for increasing x.
-    """
+def sine(rng, n):
+    """X (n, 1) uniform on [-1, 1], and y (n,) = sin(4x) + 0.4 e with e standard normal."""
     x = rng.uniform(-1, 1, n)
-    e = SD * rng.standard_normal(n)
-    x = np.sort(x) if order == "time" else x
-    return x[:, None], np.sin(4 * x) + e
+    return x[:, None], np.sin(4 * x) + SD * rng.standard_normal(n)

@@ -45,7 +45,7 @@ def network(p, X, drop=0.0, rng=None):
     A = X
     for i in range(sum(name[0] == "W" for name in p)):
         kept = (rng.random(A.shape) >= drop) / (1 - drop) if drop else 1.0
-        gate = (A > 0) * kept if i else np.ones(A.shape)
+        gate = (A > 0) * kept if i else 1.0
         H = A * gate
         layers.append((i, H, gate))
         A = H @ p[f"W{i}"] + p[f"b{i}"]
@@ -74,31 +74,32 @@ def deep_objective(p, X, y, N, method, beta_reg):
     return value, grads | network_back(grads["X"])
 
 
-def train(rng, p, at_rows, N, plan, say):
+def train(rng, p, at_rows, N, plan, callback):
     """Returns the parameters p after training by mini-batches of Adam; J App. C.3.
 
-    p: the initial parameters. Adam's rate starts at 0.01 and falls tenfold after half and
-    again after three quarters of the epochs.
-        at_rows   a function of p and row numbers that returns the objective and a dict of gradients
-        N         number of training rows
-        plan      dict with "epochs" (how many) and "batch" (rows per step)
-        say       called with progress as text
+    p: the initial parameters. Adam's rate falls tenfold after half and again after three quarters
+    of the epochs.
+        at_rows    a function of p and row numbers that returns the objective and a dict of
+                   gradients
+        N          number of training rows
+        plan       dict with "epochs" (how many), "batch" (rows per step), and perhaps "lr", the
+                   first rate of Adam, which is 0.01 without it
+        callback   called after each epoch with its number and its objective
     """
     epochs = plan["epochs"]
-    rates = [J.step_size(0.01, epoch, epochs) for epoch in range(epochs)]
-    for epoch, (p, _) in enumerate(J.algorithm1(p, at_rows, N, plan["batch"], rates, {}, rng), 1):
-        say(f"epoch {epoch} of {epochs}")
+    rates = [J.step_size(plan.get("lr", 0.01), epoch, epochs) for epoch in range(epochs)]
+    p, *_ = J.train(J.algorithm1(p, at_rows, N, plan["batch"], rates, {}, rng), callback=callback)
     return p
 
 
-def deep_gp(rng, X, y, method, beta_reg, plan, say):
+def deep_gp(rng, X, y, method, beta_reg, plan, callback):
     """Trains a GP on a network's outputs. Returns a function X_new -> mean, variance (n,) of y.
 
         method     "SVGP" or "PPGPR-MFD"
         beta_reg   weight of the KL divergence, as in J.objective
         plan       dict of "hidden" (widths of the layers), "M" (how many inducing inputs), and
                    "epochs" and "batch" as in `train`
-        say        called with progress as text
+        callback   as in `train`
     Inducing inputs start at the network's outputs for random rows.
     """
     net = start_weights(rng, (X.shape[1], *plan["hidden"]))
@@ -110,7 +111,7 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
 
     def at_rows(p, rows):
         return deep_objective(p, X[rows], y[rows], len(y), method, beta_reg)
-    p = train(rng, p, at_rows, len(y), plan, say)
+    p = train(rng, p, at_rows, len(y), plan, callback)
 
     def predict(X_new):
         (mean, ktilde, svar, _), _ = J.marginals_and_reg(p, network(p, X_new)[0])
@@ -118,27 +119,28 @@ def deep_gp(rng, X, y, method, beta_reg, plan, say):
     return predict
 
 
-def dropout_net(rng, X, y, X_val, y_val, drop, plan, say):
-    """Trains a network with MC dropout. Returns tau and a function X_new -> mean, variance of y.
+def dropout_net(rng, X, y, X_val, y_val, drop, plan, callback):
+    """Trains a network with MC dropout. Returns a function X_new -> mean, variance (n,) of y.
 
     Training minimises the mean squared error. Mean and variance are over 50 passes, each with
     hidden units dropped at random; the variance also includes tau, the noise variance. Of the
     values in TAUS, tau is the one with the lowest NLL on the rows X_val (n, d), y_val (n,).
-    drop: the probability that a hidden unit is left out; plan, say: as in `deep_gp`, without "M".
+    drop: the probability that a hidden unit is left out; plan, callback: as in `deep_gp`, without
+    "M".
     """
     def at_rows(p, rows):
         out, back = network(p, X[rows], drop, rng)
         error = out - y[rows, None]
         return np.mean(error**2), back(2 * error / len(rows))
     p = start_weights(rng, (X.shape[1], *plan["hidden"], 1))
-    p = train(rng, p, at_rows, len(y), plan, say)
+    p = train(rng, p, at_rows, len(y), plan, callback)
 
     def passes(X_new):
         out = np.stack([network(p, X_new, drop, rng)[0][:, 0] for _ in range(50)])
         return out.mean(0), out.var(0)
     mean, var = passes(X_val)
     tau = min(TAUS, key=lambda t: J.nll(y_val, mean, var + t))
-    return tau, lambda X_new: np.add(passes(X_new), [[0.0], [tau]])
+    return lambda X_new: np.add(passes(X_new), [[0.0], [tau]])
 
 
 @in_doubles
@@ -149,4 +151,4 @@ def kolmogorov(z):
     """
     Phi = R.norm_cdf(np.sort(z))
     steps = np.arange(len(z) + 1) / len(z)
-    return float(np.max(np.maximum(steps[1:] - Phi, Phi - steps[:-1])))
+    return np.max([steps[1:] - Phi, Phi - steps[:-1]])

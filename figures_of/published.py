@@ -6,14 +6,12 @@ standard error), or texts such as "0.333 +- 0.004".
 import csv
 import itertools
 import math
-import pathlib
 
 import numpy as np
 
-from figures_of.shared import col
+from figures_of.shared import ROOT, col
 
-# the numbers in the papers' tables
-PUBLISHED = pathlib.Path(__file__).resolve().parent.parent / "docs" / "published.csv"
+PUBLISHED = ROOT / "docs" / "published.csv"     # the numbers in the papers' tables
 
 
 def published(table, *keys):
@@ -47,7 +45,7 @@ def committed(name):
 
     Their entries are texts; empty entries are left out.
     """
-    lines = (PUBLISHED.parents[1] / "pictures" / f"{name}.md").read_text().splitlines()
+    lines = (ROOT / "pictures" / f"{name}.md").read_text().splitlines()
     head, _, *cells = [[text.strip() for text in line[1:-1].split("|")] for line in lines
                        if line.startswith("|")]
     return [{k: text for k, text in zip(head, row) if text} for row in cells]
@@ -66,7 +64,7 @@ def beside(rows, paper, *keys):
     for row in rows:
         named = {k: row[k] for k in keys}
         imitated = {k: value.removesuffix("_like") for k, value in named.items()}
-        theirs = paper.get(tuple(imitated.values()), {})
+        theirs = paper.get(tuple(imitated.values()))
         out.append(named | {"": "ours"} | row)
         if theirs:
             about = {k: value for k, value in imitated.items() if value != named[k]}
@@ -86,8 +84,7 @@ def agreement(table, within=0.5):
     divided by the published standard error; and a list of the rows with a number that does not
     agree, each given by its keys as one text.
     """
-    off, others = [], {}
-    agree = 0
+    agree, off, others = 0, [], {}
     for ours, theirs in zip(table, table[1:]):
         if theirs[""] != "the paper":
             continue
@@ -95,11 +92,12 @@ def agreement(table, within=0.5):
             value, own, printed, error = (
                 col([row], q, part)[0] for row in (ours, theirs) for part in (0, 1))
             splits = math.sqrt(10) if math.isnan(own) else 1.0
-            same = abs(value - printed) <= within * splits * error + 5e-4
-            agree += int(same)
-            if not same:
+            gap = abs(value - printed)
+            off.append(gap / max(error, 5e-4))
+            if gap <= within * splits * error + 5e-4:
+                agree += 1
+            else:
                 others[" ".join(map(str, itertools.islice(ours.values(), [*ours].index(""))))] = q
-            off.append(abs(value - printed) / max(error, 5e-4))
     return agree, len(off), np.median(off), [*others]
 
 

@@ -6,6 +6,7 @@ matplotlib axes, `picture` a Figure. A row is a dict: name of a column -> entry.
 number, a pair (mean, standard error) or a text.
 """
 import math
+import pathlib
 import re
 import warnings
 from functools import partial
@@ -19,44 +20,47 @@ import beyond.search
 import pacgp_ref as R
 from beyond.blocks import blocks
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (        # Okabe & Ito: colour-blind eyes tell them
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
 INDIGO, FOREST, SAND, PINK, GREY = "#332288", "#117733", "#DDCC77", "#EE99CC", "0.45"
+# looks that names of different figures share
+MAIN, SECOND, THIRD = (BLUE, "o", "-"), (GREEN, "^", "-."), (ORANGE, "D", ":")
 LOOKS = {               # what a line or a mark stands for, in every figure: colour, marker, line
-    "kl-PAC-GP": (BLUE, "o", "-"),
+    "kl-PAC-GP": MAIN,
     "sqrt-PAC-GP": (SKY, "s", "--"),
     "full-GP": (RED, "^", "-."),
-    "kl-PAC-SGP": (BLUE, "o", "-"),
-    "VFE": (GREEN, "^", "-."),
-    "FITC": (ORANGE, "D", ":"),
+    "kl-PAC-SGP": MAIN,
+    "VFE": SECOND,
+    "FITC": THIRD,
     "MAP": (BLACK, "s", "-"),
     "SVGP": (RED, "^", "--"),
     "gamma-robust": (PINK, "v", "-."),
-    "OD-SVGP": (ORANGE, "D", ":"),
+    "OD-SVGP": THIRD,
     "VFITC": (FOREST, "P", "-."),
     "PPGPR-delta": (SKY, "<", ":"),
     "PPGPR-MF": (SAND, "h", "--"),
     "PPGPR-Chol": (INDIGO, "X", "--"),
-    "PPGPR-MFD": (BLUE, "o", "-"),
+    "PPGPR-MFD": MAIN,
     "exact": (GREY, "*", "-"),
     "SVGP+DKL": (RED, "", "--"),
     "PPGPR+DKL": (BLUE, "", "-"),
     "MC dropout": (GREEN, "", "-."),
-    "O-SGPR": (ORANGE, "D", ":"),
-    "O-SVGP": (GREEN, "^", "-."),
+    "O-SGPR": THIRD,
+    "O-SVGP": SECOND,
     "WISKI": (PURPLE, "v", "--"),
-    "O-PACGP": (BLUE, "o", "-"),
+    "O-PACGP": MAIN,
     "O-PACGP, certified": (SKY, "s", "-"),
     "exact GP, retrained": (GREY, "*", "-"),
-    "B": (BLUE, "o", "-"),
+    "B": MAIN,
     "R_S train": (SKY, "s", "--"),
-    "R_S test": (GREEN, "^", "-."),
+    "R_S test": SECOND,
     "KL/N": (RED, "D", ":"),
     "ln|Theta|/N": (ORANGE, "v", "-"),
     "loss": (GREY, "", "--"),
     "bound, K^2/2": (BLUE, "", "-"),
     "bound, K^2/8": (GREEN, "", ":"),
-    "paper": (BLUE, "o", "-"),
+    "paper": MAIN,
     "prior": (GREEN, "D", "-"),
     "held-out": (ORANGE, "s", "-"),
     "any-time": (PURPLE, "v", "--")}
@@ -127,7 +131,7 @@ def figure(caption, *files, at_full=(), drawn=True, name=None, head="Not in the 
 
 
 def plus_minus(value, form):
-    """Returns a pair (number, error) as text; without the error if that is NaN.
+    """Returns a pair (number, error) as text, without what is NaN.
 
     form: how both are formatted, such as ".2f".
     """
@@ -142,7 +146,7 @@ def cell(value):
     if isinstance(value, tuple):
         mean, _ = value
         form = ".4f" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else ".1e"
-        return "-" if math.isnan(mean) else plus_minus(value, form)
+        return plus_minus(value, form) or "-"
     if isinstance(value, float):
         return "-" if math.isnan(value) else f"{value:.4g}"
     return "-" if value is None else str(value)
@@ -154,21 +158,26 @@ def at_most(bound, digits=3):
 
 
 def panels(rows, columns, width, height, **options):
-    """Returns a Figure that needs no window, and the array (rows, columns) of its axes.
+    """Returns a Figure that needs no window, and its axes as matplotlib's subplots returns them.
 
-    width, height: in inches; options: other arguments of matplotlib's subplots.
+    width, height: in inches; options: other arguments of subplots.
     """
     picture = Figure((width, height), layout="constrained")
-    return picture, picture.subplots(rows, columns, squeeze=False, **options)
+    return picture, picture.subplots(rows, columns, **options)
+
+
+def called(name):
+    """Returns what a name is called in a picture: its entry in WORDS, else the name itself."""
+    return WORDS.get(name, name)
 
 
 def look(name, **more):
-    """Matplotlib keywords for a method's colour, mark and line (LOOKS), and its label (WORDS).
+    """Matplotlib keywords for a method's colour, mark and line (LOOKS), and its label (`called`).
 
     name: a key of LOOKS; more: keywords to add or to replace.
     """
     colour, marker, line = LOOKS[name]
-    return dict(color=colour, marker=marker, ls=line, ms=4, label=WORDS.get(name, name)) | more
+    return dict(color=colour, marker=marker, ls=line, ms=4, label=called(name)) | more
 
 
 def col(rows, name, part=0):
@@ -181,7 +190,7 @@ def col(rows, name, part=0):
     for row in rows:
         entry = row[name]
         parts = entry.split(" +- ") if isinstance(entry, str) else np.atleast_1d(entry)
-        found.append(parts[part] if len(parts) > part else math.nan)
+        found.append([*parts, math.nan][part])
     return np.array(found, dtype=float)
 
 
@@ -193,17 +202,16 @@ def bars(errors):
     return None if np.isnan(errors).all() else np.nan_to_num(errors)
 
 
-def curve(ax, rows, x, y, name=None, **more):
+def curve(ax, rows, x, y, name, **more):
     """Draws column y of rows against column x, with bars where entries are (value, error).
 
         x      the name of a column, or the numbers themselves
         y      the name of a column
-        name   the key of LOOKS whose look the curve has; None: y
+        name   the key of LOOKS whose look the curve has
         more   keywords to add to this look or to replace in it
     """
     at = col(rows, x) if isinstance(x, str) else x
-    ax.errorbar(at, col(rows, y), bars(col(rows, y, 1)), capsize=2,
-                **look(name or y, **more))
+    ax.errorbar(at, col(rows, y), bars(col(rows, y, 1)), capsize=2, **look(name, **more))
 
 
 def rings(ax, rows, x, y, name):
@@ -220,17 +228,15 @@ def where(rows, **equal):
     return [row for row in rows if equal.items() <= row.items()]
 
 
-def below(picture, ax, columns, *handles):
-    """Puts a legend below a picture: the entries of ax, if not None, then the handles given.
+def below(ax, columns, *handles):
+    """Puts a legend below the picture of the panel ax: the panel's entries, then the handles given.
 
     columns: how many the legend has; handles: matplotlib artists with labels. Panels that share
     their y axis keep axis labels at the outer edges only.
     """
-    if ax:
-        handles = [*ax.get_legend_handles_labels()[0], *handles]
-    labels = [handle.get_label() for handle in handles]
-    picture.legend(handles, labels, loc="outside lower center", ncols=columns)
-    for panel in picture.axes:
+    handles = [*ax.get_legend_handles_labels()[0], *handles]
+    ax.figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+    for panel in ax.figure.axes:
         if len(panel.get_shared_y_axes().get_siblings(panel)) > 1:
             panel.label_outer()
 
@@ -264,15 +270,14 @@ def draw_gp(ax, grid, mean, var, colour, label, filled=True):
         filled      True to draw +- 2 standard deviations as a band; False to draw them as dotted
                     lines, which can be seen over another GP's band
     """
-    low, high = mean - 2 * np.sqrt(var), mean + 2 * np.sqrt(var)
+    edges = mean + np.outer([-2, 2], np.sqrt(var))
     spread = f"$\\pm$ 2 sd: {label}"
-    style = dict(lw=1.4) if filled else dict(lw=1.2, ls="--")
+    style = {} if filled else dict(lw=1.2, ls="--")
     ax.plot(grid, mean, color=colour, label=f"mean: {label}", **style)
     if filled:
-        band(ax, grid, low, high, colour, 0.22, spread)
+        band(ax, grid, *edges, colour, 0.22, spread)
     else:
-        edges = np.stack([low, high], 1)
-        ax.plot(grid, edges, color=colour, ls=":", lw=1.2, label=[spread, None])
+        ax.plot(grid, edges.T, color=colour, ls=":", lw=1.2, label=[spread, None])
 
 
 def draw_inducing(ax, Z, label, marker="|", height=0.04, **style):
@@ -285,16 +290,21 @@ def draw_inducing(ax, Z, label, marker="|", height=0.04, **style):
     ax.plot(Z, np.full(len(Z), height), marker, **style)
 
 
+def deviation(values):
+    """Returns the standard deviation over runs, divisor runs - 1; NaN if there is a single run.
+
+    values: (runs,), or (runs, columns) for the deviation of each column.
+    """
+    return values.std(0, ddof=1) if len(values) > 1 else math.nan * values[0]
+
+
 def mean_se(values):
     """Returns the mean and standard error of each column, as a list of pairs.
 
     values: (runs, columns); of a single run the errors are NaN.
     """
     values = np.asarray(values, dtype=float)
-    se = np.full(values.shape[1], math.nan)
-    if len(values) > 1:
-        se = values.std(0, ddof=1) / math.sqrt(len(values))
-    return list(zip(values.mean(0), se))
+    return list(zip(values.mean(0), deviation(values) / math.sqrt(len(values))))
 
 
 def average(found):
@@ -315,16 +325,17 @@ def standard(table):
 
     These include the test rows, as in R. Constant columns become 0.
     """
-    return (table - table.mean(0)) / np.where(table.std(0) > 0, table.std(0), 1.0)
+    sd = table.std(0)
+    return (table - table.mean(0)) / np.where(sd > 0, sd, 1.0)
 
 
-def train_test(n, i, share=0.2):
+def train_test(n, i):
     """Returns the indices of the training and of the test rows in split i of Reeb et al.'s code.
 
-    n: the number of rows; share: the fraction of them that is for the test.
+    n: the number of rows, of which a fifth is for the test.
     """
     order = np.random.RandomState(i).permutation(n)
-    k = math.ceil(share * n)
+    k = math.ceil(0.2 * n)
     return order[k:], order[:k]
 
 
@@ -339,16 +350,17 @@ def line(run, file, generate):
     return run.tables[file][:, :1], run.tables[file][:, 1]
 
 
-def data_set(run, name, generate, *key):
+def data_set(run, name, generate, N, *key):
     """Returns X (N, d), y (N,) of a data set; real data are standardised over all rows.
 
         name       of the real data's file, or its beginning. The target is the last column; of
                    sarcos, which has seven targets, it is the first torque
-        generate   a function of a random generator that returns X, y, used without --data
+        generate   a function of a random generator and N that returns X, y, used without --data
+        N          how many rows to generate
         key        any values; together with run.seed they seed the generator that `generate` gets
     """
     if not run.real:
-        return generate(run.seeded(*key))
+        return generate(run.seeded(*key), N)
     table = next(table for file, table in run.tables.items() if file.startswith(name))
     if name == "sarcos":
         table = table[:, :22]
@@ -366,7 +378,6 @@ def train(run, label, X, y, method, *args, **options):
     the rows trains the prior. If not, pacgp_ref.fit trains, or, for more than pacgp_ref.SMALL rows,
     multistart_fit of beyond/search.py. UserWarnings are not shown.
     """
-    say = lambda n, f: run.tick(f"{label}, {method}: evaluation {n}, objective {f:.5g}")
     fit = R.fit
     if "share" in options:
         fit = partial(beyond.certificates.prior_from_part, over=run.over)
@@ -376,5 +387,6 @@ def train(run, label, X, y, method, *args, **options):
         fit = partial(R.fit, sparse=blocks(run.over))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        found = fit(X, y, method, *args, **options, callback=say)
+        found = fit(X, y, method, *args, **options,
+                    callback=run.progress(f"{label}, {method}: evaluation"))
     return getattr(found, "fit", found)

@@ -8,6 +8,7 @@ import inspect
 import math
 import re
 import time
+from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -18,9 +19,10 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 
+from figures_of import networks
 from figures_of.authors import authors_fit, scales_of, with_jitter
 from figures_of.imitations import kin40k_like, robot_arm
-from figures_of.J import SCORES, scores_at, split_of, weights
+from figures_of.J import J_SIZES, SCORES, scores_at, split_of, weights
 from figures_of.L import PRETRAINED, learners
 from figures_of.published import agreement, committed, in_words, printed
 from figures_of.R import (SPARSE_FILES, SPARSE_STUDY, measure, ratios, sparse_rows, sparse_run,
@@ -36,28 +38,27 @@ def L_dependent(run, m, delta):
     t = np.arange(1, m + 1)
     lam = L.best_lam(m, 0.0, delta, 2.0)
     allowed = [L.online_bound(0.0, 0.0, int(k), lam, delta, 2.0) / k for k in t]
-    picture, ((ax,),) = panels(1, 1, 7, 4.2)
+    picture, ax = panels(1, 1, 7, 4.2)
     half = np.full(m, 0.5)
-    for values, colour, ls, label in (
-            (allowed, BLUE, "-", "right-hand side of (9), as printed, no loss seen"),
-            (half, RED, "--", "risk by the plain expectation"),
-            (half / t, BLACK, ":", "risk given the past")):
-        ax.plot(t, values, color=colour, ls=ls, label=label)
-    ax.fill_between(t, allowed, half, where=np.less(allowed, half), color=RED, alpha=0.15, lw=0,
+    fails = np.less(allowed, half)
+    ax.plot(t, allowed, color=BLUE, label="right-hand side of (9), as printed, no loss seen")
+    ax.plot(t, half, color=RED, ls="--", label="risk by the plain expectation")
+    ax.plot(t, half / t, color=BLACK, ls=":", label="risk given the past")
+    ax.fill_between(t, allowed, half, where=fails, color=RED, alpha=0.15, lw=0,
                     label="the theorem is violated")
     ax.set(xlabel="rows $m$", xlim=(1, m), ylabel="per row, units of the loss", ylim=(0, 1.05))
     ax.legend(loc="upper right")
     rows = [{"m": k, "right-hand side": allowed[k - 1], "plain": 0.5, "given the past": 0.5 / k}
             for k in (1, 10, 20, 50, m)]
-    first = t[np.less(allowed, half)][0]
-    return picture, rows, [f"Theorem 3.1 as printed fails with probability 1/2 on {first} or more "
-                           f"copies of one coin; {delta:g} is allowed."]
+    return picture, rows, [
+        f"Theorem 3.1 as printed fails with probability 1/2 on {t[fails][0]} or more copies of one "
+        f"coin; {delta:g} is allowed."]
 
 
 @experiment("kl-PAC-SGP on N rows of the robot arm (d = 8, noise 0.15 sd); the scale comes from "
             "rows of its own.", n_test=(1000, 100_000, 100_000), M=(10, 100, 100),
             max_evals=(15, 100, 400), eps=0.6, delta=0.01)
-def arm_run(run, N, n_test, M, max_evals, eps, delta):
+def arm_run(run, N, n_test, M, **settings):
     rng = run.seeded("arm")
     pilot = robot_arm(rng, 100_000)[1]
     X, y = np.empty((N + n_test, 8)), np.empty(N + n_test)
@@ -68,11 +69,11 @@ def arm_run(run, N, n_test, M, max_evals, eps, delta):
         noise = 0.15 * rng.standard_normal(len(turn))
         y[rows] = (distance - pilot.mean()) / pilot.std() + noise
     start = time.monotonic()
-    fit = train(run, f"N = {N}", X[:N], y[:N], "kl-PAC-SGP", M, eps=eps, delta=delta, ard=True,
-                max_evals=max_evals, seed=run.seed)
+    fit = train(run, f"N = {N}", X[:N], y[:N], "kl-PAC-SGP", M, ard=True, seed=run.seed,
+                **settings)
     took = time.monotonic() - start
     return {"N": N, "B": fit.bound, "R_S train": fit.R_S,
-            "R_S test": R.gibbs_risk(y[N:], *R.predict(fit, X[N:]), eps), "KL/N": fit.KL / N,
+            "R_S test": R.gibbs_risk(y[N:], *R.predict(fit, X[N:]), fit.eps), "KL/N": fit.KL / N,
             "evaluations": fit.optimum.n_evals, "seconds": took}
 
 
@@ -80,7 +81,7 @@ def arm_run(run, N, n_test, M, max_evals, eps, delta):
         "search on a part of the rows included, and the certificate.",
         Ns=([300, 1000], *[[1000, 10_000, 100_000, 1_000_000]] * 2))
 def million(run, Ns):
-    picture, ((left, right),) = panels(1, 2, 8.3, 3.8)
+    picture, (left, right) = panels(1, 2, 8.3, 3.8)
     rows = [run.once(arm_run, N) for N in Ns]
     seconds = col(rows, "seconds")
     left.plot(Ns, seconds, "^-", color=RED, label="training")
@@ -140,11 +141,8 @@ def table_certificates(run, N, i, eps, delta, M, max_evals, n_new):
     X_new, y_new = ripples(run.rng, n_new)
     first = beyond.certificates.draw_part(X, y, 0.5)
     rest = np.setdiff1d(np.arange(N), first)
-
-    def made(X, y, method, **share):
-        return train(run, f"N = {N}", X, y, method, min(M, N // 4),
-                     eps=eps, delta=delta, max_evals=max_evals, **share)
-
+    made = partial(train, run, f"N = {N}", M=min(M, N // 4), eps=eps, delta=delta,
+                   max_evals=max_evals)
     paper = made(X, y, "kl-PAC-SGP")
     prior = made(X, y, "VFE", share=0.5)
     half = made(X[first], y[first], "VFE")
@@ -164,7 +162,7 @@ def stream_certificates(run, *Ns, eps, delta, M, each):
     X, y = ripples(run.rng, max(Ns))
     delta = beyond.certificates.delta_each(delta, SHOWN) * len(beyond.stream.Certificates._fields)
     settings = beyond.stream.Settings(eps=eps, unit="y", M=M, delta=delta)
-    scale = np.array([[0.0, 0.0], [1.0, 1.0]])
+    scale = [[0.0, 0.0], [1.0, 1.0]]
     rows, sums = [], np.zeros(2)
     for m, learner in enumerate(learners(X, y, settings=settings, input_scale=scale)):
         if m + PRETRAINED in Ns:
@@ -197,15 +195,14 @@ def certificates(run, Ns, tables, longest):
     best = [min(where(rows, N=N), key=lambda row: col([row], "draw, bound"))["certificate"]
             for N in Ns]
     picture, axes = panels(1, 2, 8.3, 4.6, sharey=True)
-    for ax, what, title in zip(axes[0], SHOWN, ("a prediction drawn from the GP", "the GP's mean")):
+    for ax, what, title in zip(axes, SHOWN, ("a prediction drawn from the GP", "the GP's mean")):
         for name in ("paper", "prior", "held-out", "any-time"):
             part = where(rows, certificate=name)
             curve(ax, part, "N", f"{what}, bound", name)
             curve(ax, part, "N", f"{what}, true risk", name, ls=":", mfc="white", label=None)
         ax.set(xscale="log", yscale="log", xlabel="rows $N$", title=title,
                ylabel="P(a miss by more than 0.3 in $y$)")
-    below(picture, axes[0, 0], 4,
-          key("dotted: the true risk", color="0.4", ls=":", marker="o", mfc="white"))
+    below(axes[0], 4, key("dotted: the true risk", color="0.4", ls=":", marker="o", mfc="white"))
     return picture, rows, [
         "Held-out rows give a prediction drawn from the GP its lowest bound at "
         f"{best.count('held-out')} of {len(Ns)} sizes, {Ns[0]:,} to {Ns[-1]:,} rows."]
@@ -215,15 +212,13 @@ def certificates(run, Ns, tables, longest):
             "lengthscales and variances, as in GPyTorch, not their ln; \"and jitter\": with 1e-3 "
             "on K_MM's diagonal, GPyTorch's in 2020.",
             needs="0.4 GB and a core for 30 to 50 minutes",
-            N=(100, 1000, 10_000, "all", "all"), M=(5, 40, 1000, 100), batch=(75, 100, 1000, 1000),
-            epochs=(3, 30, 400, 400), lr=0.01)
-def moved_run(run, data, method, moves, *, N, M, batch, epochs, lr):
+            **J_SIZES, epochs=(3, 30, 400, 400), lr=0.01)
+def moved_run(run, data, method, moves, *, N, M, **plan):
     X, y, (a, test, _) = split_of(run, data, 0, N)
     beta_reg, = weights(method, False)[0]
-    say = lambda n, f: run.tick(f"{data}, {method}, {moves}: epoch {n}, objective {f:.5g}")
+    say = run.progress(f"{data}, {method}, {moves}: epoch")
     if moves == "ln":
-        fit = J.fit(X[a], y[a], method, M, batch=batch, epochs=epochs, lr=lr, beta_reg=beta_reg,
-                    callback=say)
+        fit = J.fit(X[a], y[a], method, M, beta_reg=beta_reg, callback=say, **plan)
         return scores_at(fit.predictor, X[test], y[test])
     kernel = with_jitter if "jitter" in moves else J.matern52
     rng = np.random.default_rng(0)
@@ -232,12 +227,11 @@ def moved_run(run, data, method, moves, *, N, M, batch, epochs, lr):
 
     def at_rows(raw, rows):
         p, slopes = scales_of(raw)
-        value, back = J.objective(p, X[a][rows], y[a][rows], len(a), method, beta_reg, kernel)
+        value, back = J.objective(p, X[a[rows]], y[a[rows]], len(a), method, beta_reg, kernel)
         grads = back(1.0)
         return value, grads | {name: grads[name] * slopes[name] for name in slopes}
 
-    rates = [J.step_size(lr, epoch, epochs) for epoch in range(epochs)]
-    raw, *_ = J.train(J.algorithm1(raw, at_rows, len(a), batch, rates, {}, rng), callback=say)
+    raw = networks.train(rng, raw, at_rows, len(a), plan, say)
     return scores_at(J.predictor_at(scales_of(raw)[0], kernel), X[test], y[test])
 
 
@@ -266,11 +260,11 @@ def softplus_table(run, methods):
             needs="0.4 GB and a core for 20 to 30 minutes (pol)",
             N=(400, 1000, 40_000, "all", "all"), eps=0.6, delta=0.01,
             max_evals=(15, 60, 1000, 100, 1000), memory=10, ftol=1e-8)
-def authors_run(run, data, M, method, ard, loss, split, *, N, eps, delta, max_evals, memory, ftol):
-    X, y = data_set(run, data, lambda rng: kin40k_like(rng, N), "sparse_table", run.size, data)
+def authors_run(run, data, M, method, ard, loss, split, *, N, **settings):
+    X, y = data_set(run, data, kin40k_like, N, "sparse_table", run.size, data)
     a, b = train_test(len(y), split)
     fit = authors_fit(run, f"{data}, M = {M}, split {split + 1}, {method}", X[a], y[a], M, method,
-                      ard == "ARD", max_evals, memory, ftol, eps=eps, delta=delta, loss=loss)
+                      ard == "ARD", loss=loss, **settings)
     return measure(fit, X[b], y[b])
 
 

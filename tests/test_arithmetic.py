@@ -210,7 +210,7 @@ stream.certificates(learner)
 networks.network(net, X)
 networks.deep_objective(net | p_chol, X, y, 20, "SVGP", 1.0)
 networks.deep_gp(rng(), X, y, "SVGP", 1.0, plan, print_nothing)(X)
-networks.dropout_net(rng(), X, y, X, y, 0.5, plan, print_nothing)[1](X)
+networks.dropout_net(rng(), X, y, X, y, 0.5, plan, print_nothing)(X)
 networks.kolmogorov(y)
 certificates.held_out(fit_R, X, y, groups=q)
 certificates.prior_from_part(X, y, "VFE", 3, ard=False, kernel=R.se_kernel, max_evals=3)
@@ -301,7 +301,7 @@ def names_of(given, form):
         enclosed=rounding.Enclosed(None, given["mean"], given["var"], 0.0, 0.1, 0.1, 0.0),
         fit_R=R.fit(X, y, "VFE", 3, eps=1.0, **some), fit_J=J.fit(X, y, "SVGP", 3, epochs=1),
         learner=stream.step(stream.begin(X, y, stream.Settings(unit="y"), pretrain=1), X, y),
-        plan=dict(hidden=(3,), M=3, epochs=1, batch=6), print_nothing=lambda text: None)
+        plan=dict(hidden=(3,), M=3, epochs=1, batch=6), print_nothing=lambda *_: None)
 
 
 def outcome(call, names):
