@@ -179,15 +179,6 @@ def dense_dual(X, y, Z, ln_theta, ln_noise, alpha, kind=None):
     return mean, var, eigen_eq08(Q_NN / np.sqrt(np.outer(D, D)), y / np.sqrt(D), 1.0)
 
 
-def whitened(Z, ln_theta, a_M, B_MM):
-    """L^-1, c and S with a_M = L c, B_MM = L S L^T, L L^T = K_MM."""
-    Linv = np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
-    return Linv, Linv @ a_M, Linv @ B_MM @ Linv.T
-
-
-FULL = "kl-PAC-GP", "sqrt-PAC-GP", "full-GP"              # methods without inducing inputs
-
-
 def dense_fit(result, X, y):
     """mean, var (N,) and KL of a Fit at its training rows from dense matrices; what training found
     is in result.optimum.
@@ -195,17 +186,18 @@ def dense_fit(result, X, y):
     ln_theta = result.ln_theta
     Z = result.Z
     kind = kind_of(result.kernel)
-    if result.method in FULL:
+    x = result.optimum.x
+    if "Z" not in x:
         mean, cov = dense_full_gp(X, y, ln_theta, result.ln_noise, X, kind=kind)
         KL = eigen_eq08(dense_kernel(X, X, ln_theta, kind), y, math.exp(result.ln_noise))
         return mean, np.diag(cov), KL
-    if not result.method.startswith("free"):
+    if "L_S" not in x:
         return dense_dual(X, y, Z, ln_theta, result.ln_noise, result.alpha, kind)
     K_MM = dense_K_MM(Z, ln_theta, kind)
     L = np.linalg.cholesky(K_MM)
-    L_S = result.optimum.x["L_S"]
-    a_M = L @ result.optimum.x["m"]
-    B_MM = L @ L_S @ L_S.T @ L.T
+    root = L @ x["L_S"]
+    a_M = L @ x["m"]
+    B_MM = root @ root.T
     mean, cov = dense_eq09(X, Z, ln_theta, a_M, B_MM, kind)
     return mean, np.diag(cov), gaussian_kl(a_M, B_MM, np.zeros(len(Z)), K_MM)
 
@@ -436,9 +428,7 @@ def dense_L_eq08(old, new, X, y, s2):
     return part - E(f, y, s2 * np.eye(len(y), dtype=int)), part
 
 
-def exact_bound(loss, KL, n, lam, delta, K, share=1, over=8):
-    """The right side of (9) of the doubles given, in Decimal; share: the number of lams among which
-    delta is shared.
-    """
-    loss, KL, lam, K = map(Decimal, (loss, KL, lam, K))
-    return loss + KL / lam + lam * n * K**2 / over + (share / Decimal(delta)).ln() / lam
+def exact_bound(loss, KL, n, lam, delta, K):
+    """The right side of (9), with K^2/8, of the doubles given, in Decimal."""
+    loss, KL, lam, K, delta = map(Decimal, (loss, KL, lam, K, delta))
+    return loss + KL / lam + lam * n * K**2 / 8 - delta.ln() / lam

@@ -22,13 +22,13 @@ import pacgp_ref as R
 import predictive as J
 from beyond import certificates, kernels, rounding, stream
 from own_data import copying
-from test_ref import SHIPPED, TABLE, TRACES
+from test_ref import assert_right, SHIPPED, TABLE, TRACES
 from tests.dense import decimal_kernel, dense_predict, gaussian_kl, inverse, joint_covariance
 from tests.oracles import (
     assert_close, decimal_cholesky, decimal_solve, decimals, each, EPS, GENERIC, HERE, INF, leaves,
     NAMES, NAN, refuses, same_bytes)
 from tests.problems import (
-    certified, crowded, kernel_case, KERNELS, ODD, odd_data, pac_objective, Table, wave)
+    certified, crowded, drawn, kernel_case, KERNELS, ODD, odd_data, pac_objective, Table, wave)
 
 X = np.round(16 * default_rng(0).standard_normal((20, 2))) / 16    # float32 has these
 y = np.round(16 * np.sin(X[:, 0])) / 16
@@ -440,6 +440,23 @@ def test_grad_ill_conditioned():
     errors = [abs(g[step > 0][0] - true) / np.abs(hand).max() for g in (hand, auto)]
     print("error over max|d_Z|: by hand {:.1e}, by autograd {:.1e}".format(*errors))
     assert errors[0] < 1e-5 < errors[1] / 10
+
+
+@each("seed, N", [(5, 60), (13, 81), (28, 76), (26, 1), (32, 1), (36, 1)])
+def test_grad_any_size(seed, N):
+    """Random data, scales and units, few and many (triangles of 51 and more are halved)."""
+    case = drawn(seed)
+    X, y = case.X[:N], case.y[:N]
+    calls = {
+        "ln_theta ln_noise": lambda at, p: at.R.full_gp(X, y, **p),
+        "ln_theta Z m L_S": lambda at, p: at.R.sparse_free(X, **p),
+        "ln_theta ln_noise Z alpha": lambda at, p: at.R.sparse_gp(X, y, **p),
+        "ln_theta ln_noise Z": lambda at, p: at.R.sparse_nll(X, y, **p, kind="VFE"),
+        "ln_theta ln_noise Z m L_S X": lambda at, p: at.J.objective(
+            p, p["X"], y, 2 * N, "PPGPR-Chol", 0.3)}
+    for names, call in calls.items():
+        p = dict(case.p, X=X)
+        assert_right(call, {name: p[name] for name in names.split()}, 1e-9, np.inf)
 
 
 FLOORED = [name for name in TABLE if re.match(
