@@ -1,11 +1,12 @@
 """The equations of L (Liu et al. 2022) against their definitions computed another way."""
 
-import functools
 import itertools
 import math
 import types
+from functools import partial
 
 import numpy as np
+from numpy.linalg import inv
 from numpy.random import default_rng
 
 import online as L
@@ -70,7 +71,7 @@ def test_L_sec21_interpolation_weights_value():
     W = baselines.interpolation_weights(x, grid)
     powers = np.arange(3)[:, None]
     assert np.allclose(W @ (grid**powers).T, (x**powers).T, rtol=0, atol=1e-14)
-    assert np.max(np.abs(baselines.interpolation_weights(grid, grid) - np.eye(16))) < 1e-12
+    assert_close(baselines.interpolation_weights(grid, grid), np.eye(16), 1e-12)
     got = baselines.interpolation_weights(np.array([5.25]), np.arange(12.0))
     keys = [-0.5 * 1.25**3 + 2.5 * 1.25**2 - 4 * 1.25 + 2, 1.5 * 0.25**3 - 2.5 * 0.25**2 + 1,
             1.5 * 0.75**3 - 2.5 * 0.75**2 + 1, -0.5 * 1.75**3 + 2.5 * 1.75**2 - 4 * 1.75 + 2]
@@ -101,8 +102,8 @@ def test_L_eq04_grid_nll_value(kind):
     kernel = kernel_for(p["ln_theta"])
     assert_close(baselines.grid_nll(p, sums, kernel)[0], -ln_normal(y, 0 * y, C), 1e-12)
     mean, var = baselines.grid_predict(p, sums, x_new[:, None], kernel)
-    assert_close(mean, W_new @ K @ W.T @ np.linalg.inv(C) @ y, 1e-11)
-    assert_close(var, np.diag(W_new @ (K - K @ W.T @ np.linalg.inv(C) @ W @ K) @ W_new.T), 1e-10)
+    assert_close(mean, W_new @ K @ W.T @ inv(C) @ y, 1e-11)
+    assert_close(var, np.diag(W_new @ (K - K @ W.T @ inv(C) @ W @ K) @ W_new.T), 1e-10)
     parts = empty
     for rows in (slice(0, 1), slice(1, 1), slice(1, 12), slice(12, 20)):
         parts = baselines.grid_add(parts, x[rows], y[rows])
@@ -283,7 +284,7 @@ def dense_pivot_rows(Z, M, theta):
     chosen = []
     K = dense_kernel(Z, Z, np.array(theta))
     while len(chosen) < M:
-        by_chosen = K[:, chosen] @ np.linalg.inv(K[np.ix_(chosen, chosen)]) @ K[chosen]
+        by_chosen = K[:, chosen] @ inv(K[np.ix_(chosen, chosen)]) @ K[chosen]
         left = np.diag(K - by_chosen)
         if left.max() <= R.JITTER * K[0, 0]:
             break
@@ -298,7 +299,7 @@ def test_L_sec51_pivot_rows_value(kind):
     Z = default_rng(0).uniform(-2, 2, (14, d))
     wide = 4 * np.arange(6.0)[:, None] * np.ones(d)
     theta = np.array(theta)
-    pivot_rows = functools.partial(stream.pivot_rows, kernel=kernel_for(theta))
+    pivot_rows = partial(stream.pivot_rows, kernel=kernel_for(theta))
     for M in (1, 2, 4, 7):
         assert pivot_rows(Z, M, theta) == dense_pivot_rows(Z, M, theta)
     repeated = np.concatenate([Z[:4], Z[:4], Z[3:5]])
@@ -319,7 +320,7 @@ def test_L_sec51_extended_value(kind):
     both = np.concatenate([X_a, X])
     C = dense_kernel(both, both, theta)
     n = len(X_a)
-    left = np.diag(C[n:, n:] - C[n:, :n] @ np.linalg.inv(C[:n, :n]) @ C[:n, n:]) / C[0, 0]
+    left = np.diag(C[n:, n:] - C[n:, :n] @ inv(C[:n, :n]) @ C[:n, n:]) / C[0, 0]
     share = float(np.sort(left)[1:3].mean())
     new = X[left > share]
     assert 0 < len(new) < len(X)
@@ -375,18 +376,18 @@ def stream_by_hand(X, y, Z, method, goal, n0, pretrain, batch):
         if method == "WISKI":
             state = baselines.grid_add(state, x[:, 0], t)
             p, adam = adam_by_hand(baselines.grid_nll, (state,), p, adam, steps)
-            yield functools.partial(baselines.grid_predict, p, state)
+            yield partial(baselines.grid_predict, p, state)
         elif method == "OVC" and steps == 1:
             state = L.update(
                 state, x, t, p["ln_noise"], np.concatenate([state.Z, x]), p["ln_theta"])
-            yield functools.partial(L.predict, state)
+            yield partial(L.predict, state)
         else:
             function = L.free_energy
             if method == "O-PACGP" and steps == 1:
-                function = functools.partial(L.online_objective, **{"lam": 1 / len(t), **goal})
+                function = partial(L.online_objective, **{"lam": 1 / len(t), **goal})
             p, adam = adam_by_hand(function, (state, x, t), p, adam, steps)
             state = L.posterior_at(p, state, x, t)
-            yield functools.partial(L.predict, state)
+            yield partial(L.predict, state)
         steps = 1
 
 

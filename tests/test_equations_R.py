@@ -127,7 +127,7 @@ def test_R_sec31_tri_inv_value(n, jitter):
     X = R.solve_triangle(A, L, Linv)
     cond = np.linalg.cond(L)
     assert np.array_equal(Linv, np.tril(Linv))
-    assert np.max(np.abs(Linv @ L - np.eye(n))) < 1e-16 * cond + 1e-15
+    assert_close(Linv @ L, np.eye(n), 1e-16 * cond + 1e-15)
     assert np.max(np.abs(X @ L - A)) < 1e-14 * np.max(np.abs(X) @ np.abs(L))
 
 
@@ -454,9 +454,10 @@ def test_R_eq05_pac_bayes_bound_value(exact):
     for risk, KL, N, delta, penalty in (
         (0.1, 12.0, 80, 0.01, 14.18), (0.0, 0.0, 50, 0.05, 0.0), (0.4, 3.0, 60, 1.0, 19.0),
         (0.9, 1e4, 10, 0.05, 3.0), (1e-6, 50.0, 10**6, 0.05, 3.0)):
-        xi = 2 * math.sqrt(N) if not exact or N > 100 else float(exact_xi(N))
+        exact = exact and N <= 100
+        xi = float(exact_xi(N)) if exact else 2 * math.sqrt(N)
         paid = (KL + penalty + math.log(xi / delta)) / N
-        given = risk, KL, N, delta, penalty, exact and N <= 100
+        given = risk, KL, N, delta, penalty, exact
         B = R.pac_bayes_bound(*given)
         assert type(B) is float
         assert B == 1 or abs(exact_kl(risk, B) / Decimal(paid) - 1) < 5e-12
