@@ -214,7 +214,7 @@ def dense_certificate(result, X, y, G=1200, n_eps=1, xi=False):
     factor = float(exact_xi(N)) if xi else 2 * math.sqrt(N)
     penalty = len(result.ln_theta) * math.log(G + 1)
     complexity = (KL + penalty + math.log(n_eps * factor / result.delta)) / N
-    B = float(exact_kl_inv(float(risk), float(complexity)))
+    B = float(exact_kl_inv(risk, complexity))
     return risk, KL, B, risk + math.sqrt(complexity / 2)
 
 
