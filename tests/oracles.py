@@ -101,9 +101,9 @@ def leaves(a):
 
 
 def numbers(a):
-    """The numbers in a nest, in order, in one array; what is no number is left out."""
+    """The numbers in a nest, in order, in one array; None, texts and functions are left out."""
     return np.concatenate([[], *(np.ravel(x).astype(float) for x in leaves(a)
-                                 if np.asarray(x).dtype.kind in "biuf")])
+                                 if not (x is None or isinstance(x, str) or callable(x)))])
 
 
 def same_bytes(a, b):
