@@ -481,7 +481,7 @@ def test_L_eq05_eq06_eq07_update_value(kind):
 
 @each("free", [False, True], ids=["collapsed", "uncollapsed"])
 @each("kind", L_KINDS)
-def test_L_eq08_eq12_eq13_eq14_eq15_eq19_objectives_value(kind, free):
+def test_L_eq08_eq13_L_eq12_eq14_eq15_eq19_objectives_value(kind, free):
     """The integral of (8), five expected logarithms of densities; posterior's KL is its part
     without the likelihood. (12) as printed, the KL inside the sum: quadrature of the loss under
     dense marginals of Q_{i+1}, both constants.
