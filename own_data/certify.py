@@ -18,9 +18,9 @@ from beyond.certificates import (check_groups, covering_score, delta_each, draw_
                                  interval_scores, prior_from_part)
 from beyond.rounding import strict
 from beyond.search import left_out, paper_fit, trained_part
-from own_data.models import (Model, bound_text, categories, confidence_percent, exact,
-                             indicators, kernel_name, kernel_named, kernel_names, levels_of, many,
-                             option, paragraphs, rounded_up)
+from own_data.models import (Model, bound_text, categories, confidence_percent, eps_text, exact,
+                             indicators, kernel_name, kernel_named, kernel_names, levels_of, listed,
+                             many, option, paragraphs, rounded_up)
 from own_data.scale import (dependence, dependence_text, in_table, scale_of, scaled, tenth,
                             warn_dependent)
 
@@ -83,7 +83,8 @@ class CertifiedGP(Model):
         ValueError for bad input.
         """
         asked, X, y = self.remember(X, y)
-        needs_held_out = groups is not None or asked.coverage or asked.gibbs
+        grouped = groups is not None
+        needs_held_out = grouped or asked.coverage or asked.gibbs
         if needs_held_out and asked.certificate != "held-out":
             raise ValueError("groups, coverage and gibbs are for the certificate held-out")
         paper = asked.certificate == "paper"
@@ -98,9 +99,8 @@ class CertifiedGP(Model):
         scale = scale_of(X[scales], y[scales], asked.relative)
         X, y = scaled(X, y, scale)
         unit = 1.0 if asked.relative else scale.unit
-        goals = [(0.6 * unit, 0.6)]                      # eps, and that in deviations, eps_s
-        if asked.eps is not None:
-            goals = [(eps, eps / unit) for eps in np.atleast_1d(asked.eps).tolist()]
+        goals = [(eps, eps / unit) for eps in listed(asked.eps)]       # eps_s, in deviations
+        goals = goals or [(0.6 * unit, 0.6)]
         settings = dict(
             eps=goals[0][1], delta=asked.delta, loss="band" if asked.relative else "01",
             n_eps=len(goals), over=over, kernel=kernel_named(asked.kernel), seed=asked.seed,
@@ -121,7 +121,6 @@ class CertifiedGP(Model):
             goals = []
         share = delta_each(asked.delta, goals * (1 + asked.gibbs)
                            + ["interval"] * (asked.coverage is not None))
-        grouped = groups is not None
         labels = check_groups(groups, y)[certifies] if grouped else None
         seen = dict(X=X[certifies], y=y[certifies], over=over, groups=labels,
                     offset=abs(scale.middle) / scale.unit)
@@ -166,11 +165,12 @@ class CertifiedGP(Model):
         facts = SimpleNamespace(**self.facts_)
         half = half_width(var, self.facts_) if facts.coverage else facts.eps
         mean, var = in_table(mean, var, self.scale_)
-        ends = mean - half, mean + half
-        if facts.relative and not facts.coverage:
-            ends = np.full((2, len(mean)), [[-np.inf], [np.inf]])
-            if facts.eps < 1:
-                ends = np.sort([mean / (1 + facts.eps), mean / (1 - facts.eps)], axis=0)
+        relative = facts.relative and not facts.coverage
+        if relative and half < 1:
+            ends = np.sort([mean / (1 + half), mean / (1 - half)], axis=0)
+        else:
+            half = np.inf if relative else half
+            ends = mean - half, mean + half
         return mean, np.sqrt(var), *ends
 
     def text(self):
@@ -258,12 +258,14 @@ def claim(fit, eps, eps_s, guess, facts, seen):
     found = dict.fromkeys(CLAIM) | dict(
         eps=eps, deviations=eps_s, mean_bound=held.mean_bound, mean_risk=held.mean_risk,
         guessing=float(np.mean(np.abs(y - guess) > eps_s * size)))
-    if facts["certificate"] == "held-out":
-        return found | (dict(bound=held.bound, risk=held.risk) if facts["gibbs"] else {})
-    bound = kl_inv(held.risk, (fit.KL + fit.penalty + fit.ln_confidence) / fit.N)
-    return found | dict(
-        mean_bound=bayes_risk_bound(bound), bound=bound, risk=held.risk, KL=fit.KL,
-        penalty=fit.penalty, confidence=fit.ln_confidence)
+    if facts["gibbs"]:
+        found |= dict(bound=held.bound, risk=held.risk)
+    if facts["certificate"] != "held-out":
+        bound = kl_inv(held.risk, (fit.KL + fit.penalty + fit.ln_confidence) / fit.N)
+        found |= dict(
+            mean_bound=bayes_risk_bound(bound), bound=bound, risk=held.risk, KL=fit.KL,
+            penalty=fit.penalty, confidence=fit.ln_confidence)
+    return found
 
 
 def interval_facts(fit, facts, seen):
@@ -299,10 +301,8 @@ def half_width(var, facts):
         facts   a dict: factor, from interval_facts; by_sd and least, from interval_unit; noise, the
                 noise variance in scaled units; unit, by which targets were divided
     """
-    unit = np.ones(len(var))
-    if facts["by_sd"]:
-        unit = np.maximum(np.sqrt(var + facts["noise"]), facts["least"])
-    return facts["factor"] * facts["unit"] * unit
+    sd = np.maximum(np.sqrt(var + facts["noise"]), facts["least"])
+    return facts["factor"] * facts["unit"] * sd ** facts["by_sd"]
 
 
 def interval_unit(fit, X, trained, y, facts):
@@ -382,7 +382,7 @@ def claim_text(name, facts):
         subject, bound = f"a function sampled from the GP of {name}", facts.bound
     tolerance = f"{exact(facts.eps)} times its size"
     if not facts.relative:
-        eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
+        eps = eps_text(facts.eps, facts.given)
         tolerance = (f"{eps} ({rounded_up(facts.deviations)} standard deviations of "
                      f"{many(facts.scale_rows)})")
     said = f"{subject} misses by more than {tolerance} with probability at most {bound_text(bound)}"
@@ -401,7 +401,7 @@ def claim_lines(facts):
     if heads:
         yield f"{'eps':>12}" + "".join(f"{COLUMNS[one]:>10}" for one in heads)
     for one in facts.claims:
-        eps = exact(one["eps"]) if facts.given else rounded_up(one["eps"])
+        eps = eps_text(one["eps"], facts.given)
         cells = [bound_text(one[head]) if "bound" in head else f"{one[head]:.4f}" for head in heads]
         yield f"{eps:>12}" + "".join(f"{cell:>10}" for cell in cells)
 

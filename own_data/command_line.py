@@ -80,14 +80,17 @@ def parser():
 
     The verbs are the keys of KINDS, and copy. A verb of KINDS takes a table; its options are the
     parameters of its model and those in SHARED. copy takes the names of functions to print. An
-    option that is not given is None.
+    option that is not given is None, as is one that the verb does not have but functions here read.
+    Three entries are no options: kept, of lines_for; apart and mended, of Refused.
     """
     ap = Parser(prog="python -m own_data", description="GPs with certificates or scores, for a "
                                                        "table of your own")
     ap.add_argument("--version", action="version", version=__version__)
     verbs = ap.add_subparsers(dest="verb", required=True)
     for verb, (kind, about) in KINDS.items():
-        add = verbs.add_parser(verb, help=about, description=about).add_argument
+        words = verbs.add_parser(verb, help=about, description=about)
+        words.set_defaults(eps=None, group=None, kept=None, apart=(), mended=())
+        add = words.add_argument
         add("table", help="text table, .gz allowed, - is standard input", nargs="?")
         for one in fields(kind):
             rule = one.metadata
@@ -122,15 +125,15 @@ def show(step, value):
 # --- files ---------------------------------------------------------------------------------------
 
 def check_options(args):
-    """Raises ValueError for an option that is empty, as from an unset variable, or has no effect.
+    """Returns the options that are given, a dict of name -> value.
 
-    Changes args in two ways. A table's path that argparse took for the last eps becomes args.table.
-    With --predict, an args.out of "-" becomes None, which also means standard output.
+    ValueError for one that is empty, as from an unset variable, or has no effect. Changes args in
+    two ways. A table's path that argparse took for the last eps becomes args.table. With --predict,
+    an args.out of "-" becomes None, which also means standard output.
     """
-    several = getattr(args, "eps", None)
-    if args.table is None and isinstance(several, list) and isinstance(several[-1], str):
-        args.table = several.pop()
-    given = {name: value for name, value in vars(args).items() if value is not None}
+    if args.table is None and isinstance(args.eps, list) and isinstance(args.eps[-1], str):
+        args.table = args.eps.pop()
+    given = {name: value for name, value in vars(args).items() if value not in (None, ())}
     for name, value in given.items():
         if value in ("", []):
             raise ValueError(f"{name} is an empty text")
@@ -145,6 +148,7 @@ def check_options(args):
         args.out = None
     if "-" in (args.save, args.plot):
         raise ValueError("--save and --plot need a file: - is none")
+    return given
 
 
 def check_files(args):
@@ -203,35 +207,25 @@ def new_figure(path):
     return write
 
 
-def new_rows(args, names, texts, seen=0):
+def new_rows(model, args):
     """Reads the table of --predict; returns its inputs X (n, d), NaN where a cell is missing.
 
-        names   list of the inputs' names, by which columns of the table are found
-        texts   names of the inputs that are categories
-        seen    how many rows of a stream came before. If the only input is the row number, it goes
-                on from there
-    ValueError if a column is not there.
+    Its columns are found by the names of the model's inputs. If the only input is the row number,
+    it goes on from the rows that a stream has seen. ValueError if a column is not there.
     """
+    *names, _ = model.names_
     ours = [name for name in names if name != CLOCK]
+    texts = [names[i] for i in model.category_columns()]
 
     def choose(there, unused):
         missing = [name for name in ours if name not in there]
         if missing:
             raise ValueError(f"{args.predict} has no column {few(missing)}; it has {few(there)}")
         return [there.index(name) for name in ours]
-    how = reading(args) | dict(choose=choose, target=False, wanted=ours, first=seen,
+    how = reading(args) | dict(choose=choose, wanted=ours, first=getattr(model, "seen_", 0),
                                categories=lambda there: map(there.index, texts))
     _, *rows = read_rows(*lines_for(args, args.predict), **how)
     return np.reshape(rows, (len(rows), len(names)))
-
-
-def rows_for(model, args):
-    """Reads the table of --predict for a trained model; returns its inputs X (n, d).
-
-    X has NaN where a cell is missing.
-    """
-    texts = [model.names_[i] for i in model.category_columns()]
-    return new_rows(args, model.names_[:-1], texts, getattr(model, "seen_", 0))
 
 
 def predictions(model, X):
@@ -291,37 +285,38 @@ def lines_for(args, path):
         source = PIPE
     elif path == "-":
         source = "the standard input"
-        args.kept = lines = getattr(args, "kept", None) or [*lines]
-    apart = getattr(args, "apart", ())
-    return ("#" * ((source, n) in apart) + line for n, line in enumerate(lines, 1)), source
+        args.kept = lines = args.kept or [*lines]
+    return ("#" * ((source, n) in args.apart) + line for n, line in enumerate(lines, 1)), source
 
 
 def reading(args):
     """Returns the options that say how to read a table, as a dict of arguments of read_rows."""
     choose = partial(chosen, target=args.target, inputs=args.inputs, drop=args.drop,
-                     group=getattr(args, "group", None), least=1 + (args.verb != "follow"))
+                     group=args.group, least=1 + (args.verb != "follow"))
     categories = partial(columns, option="--categories", asked=args.categories)
     return dict(choose=choose, categories=categories, decimal=args.decimal or ".", na=args.na,
-                skip=check_count("skip", args.skip or 0, 0), mended=getattr(args, "mended", ()))
+                skip=check_count("skip", args.skip or 0, 0), mended=args.mended)
 
 
-def read_all(args):
-    """Reads the table and that of --predict; returns table, more, X_new.
+def read_all(model, args):
+    """Reads the table and that of --predict; returns table, groups, X_new.
 
-        table   a Table without the column of --group
-        more    dict of further arguments of fit: groups, the column of --group; or empty
-        X_new   (n, d): the inputs in the table of --predict, or None without this option
+        table    a Table without the column of --group, or None if there is args.model
+        groups   (N,): the column of --group, or None without this option
+        X_new    (n, d): the inputs in the table of --predict, or None without this option
+    The model is given the names and categories of the table.
     """
-    table = read_table(*lines_for(args, args.table), **reading(args))
-    more = {}
-    if getattr(args, "group", None):
-        more = dict(groups=table.values[:, 0])
-        table = table._replace(names=table.names[1:], values=table.values[:, 1:],
-                               categories=[i - 1 for i in table.categories if i])
-    X_new = None
+    table = groups = X_new = None
+    if not args.model:
+        table = read_table(*lines_for(args, args.table), **reading(args))
+        if args.group:
+            groups = table.values[:, 0]
+            table = table._replace(names=table.names[1:], values=table.values[:, 1:],
+                                   categories=[i - 1 for i in table.categories if i])
+        model.names_, model.categories = table.names, table.categories or None
     if args.predict:
-        X_new = new_rows(args, table.names[:-1], [table.names[i] for i in table.categories])
-    return table, more, X_new
+        X_new = new_rows(model, args)
+    return table, groups, X_new
 
 
 def learn_table(model, args):
@@ -330,14 +325,14 @@ def learn_table(model, args):
     Returns X (N, d) and y (N,) of the table, and X (n, d) of the table of --predict, None without
     this option. ValueError if the target does not vary.
     """
-    table, more, X_new = read_all(args)
+    table, groups, X_new = read_all(model, args)
     X, y = table.values[:, :-1], table.values[:, -1]
-    model.categories = table.categories or None
+    more = dict(groups=groups, over=threads()) if args.verb == "certify" else {}
     if len(y) > 1 and np.ptp(y) == 0:
         last = ", the last column" * (args.target is None)
         raise ValueError(f"the target does not vary: it is {table.names[-1]}{last}, --target "
                          "chooses")
-    model.fit(X, y, over=threads(), show=show, **more)
+    model.fit(X, y, show=show, **more)
     model.names_, model.dropped_, model.notes_ = table.names, table.dropped, table.notes
     return X, y, X_new
 
@@ -422,14 +417,14 @@ def changed(args, remedy):
     new = argparse.Namespace(**vars(args))
     for name, value in remedy.items():
         if isinstance(value, list):
-            value = (getattr(new, name, None) or []) + value
+            value = [*(getattr(new, name) or ()), *value]
         if value:
             setattr(new, name, value)
     return new
 
 
 def remedied(model, args, first, deep=4):
-    """Returns a copy of args with the first remedy that lets the tables be read, or None.
+    """Yields copies of args with a remedy that lets the tables be read.
 
         first   a list of remedies, dicts option -> new value, to try in this order
         deep    how many further remedies may be added to a remedy of `first`
@@ -442,16 +437,13 @@ def remedied(model, args, first, deep=4):
     for remedy in first:
         new = changed(args, remedy)
         try:
-            rows_for(model, new) if new.model else read_all(new)
-            return new
+            read_all(model, new)
+            yield new
         except Refused as err:
-            further = deep and "verb" not in remedy
-            new = further and remedied(model, new, err.remedies[0], deep - 1)
-            if new:
-                return new
+            if deep and "verb" not in remedy:
+                yield from remedied(model, new, err.remedies[0], deep - 1)
         except ValueError:
             pass
-    return None
 
 
 def advice(model, args, refused):
@@ -462,7 +454,7 @@ def advice(model, args, refused):
     read again, so its text is empty.
     """
     piped = args.verb == "follow" and args.table == "-"
-    found = [remedied(model, args, first) for first in refused.remedies * (not piped)]
+    found = [next(remedied(model, args, first), None) for first in refused.remedies * (not piped)]
     said = dict.fromkeys(options_text(args, new) for new in found if new)
     return f" (to read it: {'; or: '.join(said)})" * bool(said)
 
@@ -484,8 +476,8 @@ def options_text(old, new):
             value = text.getvalue()
         typed.append(shlex.quote(f"--na={value}") if name == "na"
                      else f"--{name} {shlex.quote(str(value))}")
-    lines = [str(n) for _, n in getattr(new, "apart", ())]
-    codes = [line for _, line in getattr(new, "mended", ())]
+    lines = [str(n) for _, n in new.apart]
+    codes = [line for _, line in new.mended]
     said = [" ".join(typed), lines and f"begin line {few(lines)} with #, as no row",
             codes and f"in pandas {'; '.join(codes)}"]
     return " and ".join(filter(None, said))
@@ -528,32 +520,32 @@ def work(args):
 
     ValueError for options or tables that cannot be used; it names the remedies that help.
     """
-    check_options(args)
+    given = check_options(args)
     check_files(args)
     kind, _ = KINDS[args.verb]
-    asked = {one.name: getattr(args, one.name) for one in fields(kind)}
-    model = kind(**{name: value for name, value in asked.items() if value is not None})
+    known = kind().get_params()
+    model = kind(**{name: value for name, value in given.items() if name in known})
     model.checked()
     draw = new_figure(args.plot) if args.plot else None
     if args.model:
         model = kind.load(args.model)
     try:
-        learn_and_tell(kind, model, args, draw)
+        learn_and_tell(model, args, draw)
     except Refused as err:
         raise ValueError(f"{err}{advice(model, args, err)}") from None
 
 
-def learn_and_tell(kind, model, args, draw):
+def learn_and_tell(model, args, draw):
     """Trains the model, unless it was loaded from args.model; writes files, prints.
 
-    kind: the model's class. draw: the function from new_figure, or None for no picture.
+    draw: the function from new_figure, or None for no picture.
     """
-    streams = kind is StreamGP
+    streams = args.verb == "follow"
     data, X_new = (), None
     if streams and not args.model:
         if args.save and os.path.exists(args.save):
             asked = model.get_params()
-            model = kind.load(args.save)
+            model = model.load(args.save)
             known = model.get_params()
             if known != asked | dict(categories=model.categories):
                 raise ValueError(f"{args.save} was made with {known}: a certificate is for one "
@@ -561,8 +553,8 @@ def learn_and_tell(kind, model, args, draw):
         try:
             follow_rows(model, args)
         except (ValueError, KeyboardInterrupt):
-            if model.evaluated():                        # what was learnt before it is told
-                emit(model, args, None)
+            with contextlib.suppress(ValueError):        # if no row is evaluated
+                emit(model, args, None)                  # what was learnt before it
             raise
     elif not args.model:
         *data, X_new = learn_table(model, args)
@@ -572,7 +564,7 @@ def learn_and_tell(kind, model, args, draw):
     found = None
     if args.predict:
         if X_new is None:
-            X_new = rows_for(model, args)
+            X_new = new_rows(model, args)
         found = predictions(model, X_new)
         if args.out or not args.json:
             write_predictions(found, args.out)

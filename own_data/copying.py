@@ -54,43 +54,48 @@ def unguarded(text):
     return re.sub(r"(?m)^ +(.+) = \1\n", "", text)
 
 
-def definitions(room, short=False):
-    """Returns two dicts: what a room, such as "beyond/search", defines, and what it imports.
+def definitions(short=False):
+    """Returns two dicts over all rooms: what they define, and what each of their names looks up.
 
-        own     name -> (source, names that the source looks up); a statement f.start = g is listed
-                under the name "f.start"
-        taken   name -> the room it is imported from, or its import statement if from elsewhere
-    short: True to leave out calls of check_shapes, and distances computed by differences. A copy
-    from pacgp_ref and predictive alone has neither.
+        sources   (room, name) -> source of what the room defines; a statement f.start = g is listed
+                  under the name "f.start"
+        needs     (room, name) -> set of the (room, name) that the source looks up. Of an imported
+                  name it is the one imported: ("", import statement) if that is from no room
+    short: True to read the papers' modules pacgp_ref and predictive alone, without calls of
+    check_shapes and without distances computed by differences.
     """
-    path = ROOT / f"{room}.py"
-    text = path.read_text(encoding="utf-8")
-    if short:
-        text = re.sub(r"(?m)^ +check_shapes\(.*\n", "", text)
-        text = re.sub(r"(    if far or by_differences:\n)(?: {8}.*\n)+",
-                      r'\1        raise ValueError("X is too far apart for one product")\n', text)
-    lines = [*text.splitlines(), ""]
-    own, taken = {}, {}
-    for node in ast.parse(text).body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            source = getattr(node, "module", "").replace(".", "/")
-            for alias in node.names:
-                node.names = [alias]
-                taken[alias.asname or alias.name] = source if source in ROOMS else ast.unparse(node)
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
-            start, end = node.lineno - 1, node.end_lineno                   # no decorators
-            constant = isinstance(node, ast.Assign)
-            while constant and lines[start - 1].startswith("#"):
-                start -= 1                                               # a comment above it
-            while lines[end].startswith(" "):
-                end += 1                                                 # the rest of one beside it
-            source = "\n".join(lines[start:end])
-            name = ast.unparse(node.targets[0]) if constant else node.name
-            if isinstance(node, ast.FunctionDef) and name not in GUARDS:
-                source = unguarded(source)
-            needs = names_in(compile(source, str(path), "exec"))
-            own[name] = "\n\n" * (not constant) + source, needs
-    return own, taken
+    sources, needs = {}, {}
+    for room in ROOMS[:2] if short else ROOMS:
+        path = ROOT / f"{room}.py"
+        text = path.read_text(encoding="utf-8")
+        if short:
+            text = re.sub(r"(?m)^ +check_shapes\(.*\n", "", text)
+            text = re.sub(r"(    if far or by_differences:\n)(?: {8}.*\n)+",
+                          r'\1        raise ValueError("X is too far apart for one product")\n',
+                          text)
+        lines = [*text.splitlines(), ""]
+        for node in ast.parse(text).body:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                home = getattr(node, "module", "").replace(".", "/")
+                for alias in node.names:
+                    node.names = [alias]
+                    name = alias.asname or alias.name
+                    needs[room, name] = {(home, name) if home in ROOMS else ("", ast.unparse(node))}
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
+                start, end = node.lineno - 1, node.end_lineno               # no decorators
+                constant = isinstance(node, ast.Assign)
+                while constant and lines[start - 1].startswith("#"):
+                    start -= 1                                           # a comment above it
+                while lines[end].startswith(" "):
+                    end += 1                                             # the rest of one beside it
+                source = "\n".join(lines[start:end])
+                name = ast.unparse(node.targets[0]) if constant else node.name
+                if isinstance(node, ast.FunctionDef) and name not in GUARDS:
+                    source = unguarded(source)
+                sources[room, name] = "\n\n" * (not constant) + source
+                read = names_in(compile(source, str(path), "exec"))
+                needs[room, name] = {(room, need) for need in read}
+    return sources, needs
 
 
 def head(rooms):
@@ -113,7 +118,7 @@ def hints(name, source, needs, parts):
     """Yields comments for the head of a copy: how to call a function, and what would be shorter.
 
         name, source   name and source of the function
-        needs          names that the function looks up
+        needs          set of (room, name) that the function looks up
         parts          name -> source, of all that is copied
     The second comment comes only if the copy has more than LONG lines. It gives the function's
     entry in SHORTER, or, if there is none, the names of the functions that it calls.
@@ -123,7 +128,7 @@ def hints(name, source, needs, parts):
         yield f"# Call: {name}({ast.unparse(tree.args)})"
     lines = sum(part.count("\n") + 1 for part in parts.values())
     if lines > LONG:
-        inner = [need for need in sorted(needs) if f"def {need}(" in parts.get(need, "")]
+        inner = [need for _, need in sorted(needs) if f"def {need}(" in parts.get(need, "")]
         said = f"{lines} lines; shorter is {SHORTER.get(name, 'a part: ' + ', '.join(inner))}"
         yield from textwrap.wrap(said, 98, initial_indent="# ", subsequent_indent="#   ")
 
@@ -137,40 +142,33 @@ def copied(*names):
     `prior` with `update`. ValueError for a name that no room has, or if the copy needs two
     different definitions of one name.
     """
-    known = {room: definitions(room) for room in ROOMS}
-    wanted, found, imports, parts = [], set(), set(), {}
+    sources, needs = definitions()
+    asked = []
     for name in names:
         *rooms, name = name.replace("beyond.", "beyond/").split(".")
-        homes = [room for room in rooms or ROOMS if name in known.get(room, ({},))[0]]
+        homes = [room for room in rooms or ROOMS if (room, name) in sources]
         if not homes:
             raise ValueError(f"no function {name} in {', '.join(rooms or ROOMS)}")
         others = MAKERS.get(name, name), name.removesuffix("_back").removesuffix("_grad")
-        wanted += [(homes[0], one) for one in dict.fromkeys([name, *others])
-                   if one in known[homes[0]][0]]
-    if {room for room, _ in wanted} <= {*ROOMS[:2]}:
-        known |= {room: definitions(room, short=True) for room in ROOMS[:2]}
-    asked = [*wanted]
-    read = set()                                         # attributes
+        asked += [(homes[0], one) for one in dict.fromkeys([name, *others])
+                  if (homes[0], one) in sources]
+    if {room for room, _ in asked} <= {*ROOMS[:2]}:
+        sources, needs = definitions(short=True)
+    found, wanted = set(), {*asked}
     while wanted:
-        for room, name in wanted:                        # which grows
-            own, taken = known[room]
-            if name in own and (room, name) not in found:
-                found.add((room, name))
-                wanted += [(room, need) for need in own[name][1]]
-                read |= {need for need in own[name][1] if need.startswith(".")}
-            elif taken.get(name) in known:
-                wanted.append((taken[name], name))
-            elif name in taken:
-                imports.add(taken[name])
-        set_on = {(room, name + attribute) for room, name in found for attribute in read}
-        wanted = [(room, name) for room, name in set_on - found if name in known[room][0]]
-    for room in ROOMS:
-        for name, (source, _) in known[room][0].items():
-            if (room, name) in found and parts.setdefault(name, source) != source:
-                raise ValueError(f"{name}: needed from two files under one name")
-    rooms = {room for room, _ in found}
-    about = head(rooms)
+        found |= wanted
+        own = found & sources.keys()
+        reached = set().union(*(needs.get(place, ()) for place in found))
+        read = {name for _, name in reached if name.startswith(".")}         # attributes
+        set_on = {(room, name + attribute) for room, name in own for attribute in read}
+        wanted = (reached | set_on & sources.keys()) - found
+    parts = {}
+    for (room, name), source in sources.items():
+        if (room, name) in own and parts.setdefault(name, source) != source:
+            raise ValueError(f"{name}: needed from two files under one name")
+    about = head({room for room, _ in own})
     for room, name in asked:
-        about += hints(name, *known[room][0][name], parts)
-    text = "\n".join([*about, *sorted(imports), "", *parts.values(), ""])
+        about += hints(name, sources[room, name], needs[room, name], parts)
+    imports = sorted(statement for room, statement in found if not room)
+    text = "\n".join([*about, *imports, "", *parts.values(), ""])
     return re.sub("\n{4,}", "\n\n\n", text)

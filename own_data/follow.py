@@ -11,9 +11,9 @@ import numpy as np
 from beyond.certificates import certificate, delta_each
 from beyond.stream import (Certificates, Settings, begin, certificates, forecast, ordinary,
                            step)
-from own_data.models import (Model, bound_text, categories, confidence_percent, exact, indicators,
-                             kernel_named, kernel_names, levels_of, many, option, paragraphs,
-                             rounded_up)
+from own_data.models import (Model, bound_text, categories, confidence_percent, eps_text,
+                             indicators, kernel_named, kernel_names, levels_of, many, option,
+                             paragraphs)
 from own_data.tables import likely_codes
 
 FORECASTS = dict(mean="GP", ridge="ridge regression", last="last value", average="mean so far")
@@ -129,13 +129,13 @@ class StreamGP(Model):
         else:
             limits = mean, sd, lower, upper = self.interval(X)
             _, average, last = self.targets_
-            told = np.array([mean, self.ridge(X), last + 0 * y, average + 0 * y])
+            told = np.broadcast_arrays(mean, self.ridge(X), last, average)
             self.learner_ = step(old, X, y)
             errors = np.abs(told - y)
             outside = (y < lower) | (y > upper)
             missed = ~(errors[1:] <= old.eps_y * (1 - 1e-12))     # NaN misses, too
-            self.squares_ = self.squares_ + np.sum(errors**2, 1)
-            self.losses_ = self.losses_ + np.sum([*missed, outside], 1)
+            self.squares_ += np.sum(errors**2, 1)
+            self.losses_ += np.sum([*missed, outside], 1)
             self.alpha_ += RATE * float(np.sum(MISSED - outside))
             self.scores_ = np.append(self.scores_, errors[0] / sd)[-SCORES:]
             self.note(numbers, [*limits, y], old.ledger)
@@ -173,8 +173,8 @@ class StreamGP(Model):
         n, average, _ = self.targets_
         if not n:
             self.origin_ = np.mean(rows, 0)
-        n = n + len(rows)
-        average = average + np.sum(rows[:, -1] - average) / n
+        n += len(rows)
+        average += np.sum(rows[:, -1] - average) / n
         self.targets_ = np.array([n, average, rows[-1, -1]])
         V = np.insert(rows - self.origin_, 0, 1.0, axis=1)
         self.products_ = self.asked_["memory"] * self.products_ + V.T @ V
@@ -236,7 +236,7 @@ class StreamGP(Model):
 
         ValueError if no row was evaluated.
         """
-        if not self.evaluated():
+        if not (self.learner_ and self.learner_.ledger.rows):
             raise ValueError(f"{many(self.seen_)}, {self.dropped_} incomplete: the first "
                              f"{self.asked_['first']} set the scale, none is left to evaluate")
         n, settings = int(self.learner_.ledger.rows), self.learner_.settings
@@ -253,7 +253,7 @@ class StreamGP(Model):
         facts = SimpleNamespace(**self.facts_)
         found = facts.certificates
         mean, interval = found["mean"], found["interval"]
-        eps = exact(facts.eps) if facts.given else rounded_up(facts.eps)
+        eps = eps_text(facts.eps, facts.given)
         answer = (f"The GP's forecast missed {self.names_[-1]} by more than {eps} in "
                   f"{100 * mean['loss']:.0f} % of {many(facts.rows)}; with "
                   f"{confidence_percent(facts.delta)} % confidence its risk was at most "
@@ -273,10 +273,6 @@ class StreamGP(Model):
              f"The first {many(facts.first)} set the scale" + " and the tolerance"
              * (not facts.given) + ", and do not count.",
              f"{many(self.dropped_, 'incomplete row')} left out." * (self.dropped_ > 0)])
-
-    def evaluated(self):
-        """Whether a row has been evaluated."""
-        return bool(getattr(self, "learner_", None) and self.learner_.ledger.rows)
 
     def usable(self):
         """Raises an exception unless this loaded model can go on learning.

@@ -11,6 +11,7 @@ import io
 import itertools
 import json
 import os
+import pathlib
 import secrets
 import stat
 import sys
@@ -263,7 +264,7 @@ class Model:
                           known_kind("UndefinedMetricWarning", FitWarning), stacklevel=2)
             return np.nan
         mean = self.predict(X)
-        if np.all(y == y[0]):
+        if np.ptp(y) == 0:
             return float(np.all(y == mean))
         return float(1 - np.sum((y - mean) ** 2) / np.sum((y - np.mean(y)) ** 2))
 
@@ -405,8 +406,7 @@ def write_file(path, data=None):
         open(path, "ab").close()                         # raises where it may not be changed
     if there and not stat.S_ISREG(there.st_mode):
         if data is not None:
-            with open(path, "wb") as file:
-                file.write(data)
+            pathlib.Path(path).write_bytes(data)
         return
     target = os.path.realpath(path)
     part = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
@@ -414,7 +414,8 @@ def write_file(path, data=None):
     try:
         file = open(part, "xb", opener=partial(os.open, mode=mode))
     except OSError as err:
-        raise OSError(err.errno, err.strerror, path) from None
+        err.filename = path
+        raise
     try:
         with file:
             if there:
@@ -437,13 +438,12 @@ def packed(value, arrays):
     is replaced by its name.
     """
     again = partial(packed, arrays=arrays)
+    kind = type(value)
     if isinstance(value, dict):
         return {name: again(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [*map(again, value)]
-    if isinstance(value, tuple):
-        kind = type(value)
-        return {f"{kind.__module__}.{kind.__name__}": [*map(again, value)]}
+    if isinstance(value, (list, tuple)):
+        parts = [*map(again, value)]
+        return parts if kind is list else {f"{kind.__module__}.{kind.__name__}": parts}
     if isinstance(value, np.ndarray):
         arrays.append(value.astype(str) if value.dtype == object else value)
         return {".array": [len(arrays) - 1]}
@@ -472,9 +472,14 @@ def kernel_name(kernel):
 
 # --- columns -------------------------------------------------------------------------------------
 
-def listed(text):
-    """Splits an option's text at commas and line ends outside quotes; returns a list of texts."""
-    return [*itertools.chain.from_iterable(csv.reader(io.StringIO(text, newline="")))]
+def listed(asked):
+    """Returns as a list what an option asks for: a text, a value or several, or None for nothing.
+
+    A text is split at commas and line ends outside quotes.
+    """
+    if isinstance(asked, str):
+        return [*itertools.chain.from_iterable(csv.reader(io.StringIO(asked, newline="")))]
+    return [] if asked is None else np.ravel(asked).tolist()
 
 
 def columns(names, option, asked):
@@ -486,9 +491,7 @@ def columns(names, option, asked):
                  text of names and numbers, which `listed` splits. None: no columns
     """
     found = []
-    if asked is None or isinstance(asked, str):
-        asked = listed(asked or "")
-    for one in np.ravel(asked).tolist():
+    for one in listed(asked):
         number = names.index(one) if one in names else int(one) if str(one).isdecimal() else -1
         if not 0 <= number < len(names):
             raise ValueError(f"{option} {one!r} is no column; the columns are {few(names)}")
@@ -514,6 +517,11 @@ def rounded_up(value):
     return f"{value:{'f' if -9 < value.adjusted() < 12 else 'e'}}"
 
 
+def eps_text(eps, given):
+    """Returns a tolerance as text: as it was given, or rounded up if it was not `given`."""
+    return exact(eps) if given else rounded_up(eps)
+
+
 def confidence_percent(delta):
     """Returns 100 (1 - delta) as text, rounded down to 12 digits."""
     percent = Context(12, ROUND_DOWN).subtract(100, 100 * Decimal(repr(delta)))
@@ -528,13 +536,13 @@ def many(n, thing="row"):
     return f"{n} {thing}{'s' * bool(n != 1)}"
 
 
-def few(names, most=20):
-    """Returns names as a text, separated by commas: the first `most`, then how many others.
+def few(names):
+    """Returns names as a text, separated by commas: the first 20, then how many others.
 
     names: a list of texts.
     """
-    more = len(names) - most
-    return ", ".join(names[:most]) + f" and {more} others" * (more > 0)
+    more = len(names) - 20
+    return ", ".join(names[:20]) + f" and {more} others" * (more > 0)
 
 
 def paragraphs(answer, table, conditions):

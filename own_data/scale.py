@@ -31,7 +31,6 @@ def scale_of(X, y, relative=False):
     errors relative to y stay the same. ValueError where y does not vary, or its deviation is too
     large or small to be squared.
     """
-    X, y = check_data(X, y, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         middle_X = column_middle(X)
         middle = 0.0 if relative else float(column_middle(y))

@@ -16,7 +16,7 @@ from beyond.certificates import draw_part
 from beyond.search import end_of, trained_part
 from beyond.stream import directions
 from own_data.models import (Model, categories, check_choice, indicators, kernel_name, kernel_named,
-                             kernel_names, levels_of, option, paragraphs)
+                             kernel_names, levels_of, listed, option, paragraphs)
 from own_data.scale import (dependence, dependence_text, in_table, scale_of, scaled,
                             warn_dependent)
 
@@ -45,7 +45,7 @@ class PredictiveGP(Model):
     seed: int = option(0, "which rows are held out, in which order, from which start", least=0)
     categories: str = categories()
 
-    def fit(self, X, y, over=map, show=None):
+    def fit(self, X, y, show=None):
         """Trains and scores the candidates, chooses one by its NLL, and trains it on all rows.
 
         The candidates are those of the parameter `methods`; None: it depends on the number of rows.
@@ -58,8 +58,7 @@ class PredictiveGP(Model):
         no `methods` given and no series, it is that of cross-validation on the training and
         validation rows.
 
-        over: not used, but passed by the program; show: called with (epochs, objective) during
-        training. Returns this model.
+        show: called with (epochs, objective) during training. Returns this model.
         """
         asked, X, y = self.remember(X, y)
         texts = self.category_columns()
@@ -69,12 +68,12 @@ class PredictiveGP(Model):
         with_levels = indicators(X, levels_of(X[train], texts))
         scale = scale_of(with_levels[train], y[train])
         X_s, y_s = scaled(with_levels, y, scale)
-        methods = asked.methods
+        methods = listed(asked.methods)
         folds = not methods and len(val) < FEW and not series
         if not methods:
-            exact = len(train) <= EXACT_ROWS
-            methods = "PPGPR-MFD," * (len(val) >= FEW) + ("exact" if exact else "SVGP")
-            methods += ",isotropic,constant" * folds
+            methods = ["PPGPR-MFD"] * (len(val) >= FEW)
+            methods += ["exact" if len(train) <= EXACT_ROWS else "SVGP"]
+            methods += ["isotropic", "constant"] * folds
         settings = begin(X_s[train], y_s[train], asked)
 
         def trained(method, X, y):
@@ -85,10 +84,9 @@ class PredictiveGP(Model):
                 how |= dict(ard=False, start=None)
                 method = "exact"
             check_choice("methods", method, METHODS)
-            return fit(X, y, method, callback=show, **how)
-        methods = methods.split(",") if isinstance(methods, str) else np.ravel(methods).tolist()
-        fits = {method: trained(method, X_s[train], y_s[train]) for method in methods}
-        fits |= dict(constant=None)
+            return fit(X, y, method, callback=show, **how)._replace(history=[])
+        fits = {method: trained(method, X_s[train], y_s[train])
+                for method in [*methods, "constant"]}
         if folds:
             chooses = np.sort(np.r_[train, val])
             forecasts = {method: by_folds(partial(trained, method), X_s[chooses], y_s[chooses],
@@ -110,8 +108,6 @@ class PredictiveGP(Model):
         X = indicators(X, self.levels_)
         self.scale_ = scale_of(X, y)
         self.fit_ = trained(best, *scaled(X, y, self.scale_))
-        if self.fit_:
-            self.fit_ = self.fit_._replace(history=[])
         warn_dependent(self.facts_, self.names_, TOGETHER)
         return self
 
@@ -248,16 +244,17 @@ def lowest_nll(forecasts, y):
     forecasts: dict of method -> (mean, var), (n,) each. If `exact` is one of the methods, it is
     returned unless its NLL exceeds the lowest by more than one standard error of the difference.
     """
-    losses = {}
-    for method, (mean, var) in forecasts.items():
-        losses[method] = (np.log(var) + (y - mean) ** 2 / var) / 2
+    losses = {method: (np.log(var) + (y - mean) ** 2 / var) / 2
+              for method, (mean, var) in forecasts.items()}
     best = min(losses, key=lambda method: np.mean(losses[method]))
-    more = losses.get("exact", losses[best]) - losses[best]
-    near = "exact" in losses and np.mean(more) <= np.std(more) / math.sqrt(len(y))
-    return "exact" if near else best
+    if "exact" in losses:
+        more = losses["exact"] - losses[best]
+        if np.mean(more) <= np.std(more) / math.sqrt(len(y)):
+            return "exact"
+    return best
 
 
-def score(y, mean, var, unit, factor=1.96):
+def score(y, mean, var, unit, factor):
     """Returns a dict of the NLL, RMSE and CRPS of predictions, and `inside`, their coverage.
 
     y, mean, var (n,): targets, and their predicted means and variances, scaled. unit [y]: what

@@ -22,7 +22,7 @@ import reprlib
 import shlex
 import sys
 import zlib
-from collections import Counter
+from collections import defaultdict
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
@@ -126,7 +126,7 @@ def without_comments(lines, skip, comments):
     to the list `comments`. A line of white space becomes empty, too, except that a line of tabs
     below the first row is a row of empty cells.
     """
-    begun = False
+    begun = ""
     for n, line in enumerate(lines, 1):
         text = line.strip()
         excel = not begun and re.fullmatch("sep=.?", text, re.IGNORECASE)       # its first line
@@ -137,7 +137,7 @@ def without_comments(lines, skip, comments):
             text = ""
         elif begun:
             text = line.strip(" \n")
-        begun = begun or bool(text)
+        begun = begun or text
         yield line if text else "\n"
 
 
@@ -241,7 +241,7 @@ def even_years(cells):
     return len(steps) == 1 and bool(min(steps) > 0)
 
 
-def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
+def open_table(lines, source, decimal, skip, known, wanted):
     """Reads the beginning of a table; returns names, unused, notes, rows.
 
         names    of all columns; "column i" where a name is empty or came before
@@ -250,8 +250,8 @@ def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
         notes    sentences on what was left out; one on comments may be added after the last row
         rows     iterator of (line number, cells)
 
-    skip: how many lines to leave out first. wanted: names; a first row with all of them is the
-    header. If the source is PIPE, whose rows arrive later, only the first two lines are read at
+    skip: how many lines to leave out first. wanted: names, or None; a first row with all of them is
+    the header. If the source is PIPE, whose rows arrive later, only the first two lines are read at
     once, or one if `known` is given.
     """
     live = source == PIPE
@@ -259,11 +259,11 @@ def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
     comments, notes = [], []
     lines, copy = itertools.tee(without_comments(lines, skip, comments))
     begun = [*itertools.islice(filter(str.strip, copy), ahead)]
-    if not begun:
-        raise ValueError(f"{source} has no rows")
-    mark = separator(begun, decimal)
+    mark = separator(begun or [""], decimal)
     rows = cells_of(lines, mark, source)
     begin = [*itertools.islice(rows, ahead)]
+    if not begin:
+        raise ValueError(f"{source} has no rows")
     names, row = begin[0][1], begin[-1][1]
     above = [cells for cells in csv_rows(comments, mark) if len({*cells}) == len(row)]
     if known:
@@ -283,14 +283,14 @@ def open_table(lines, source, decimal=".", skip=0, known=(), wanted=()):
         names = [""] * len(row)
     before = len(comments)
     begin += itertools.islice(rows, 0 if live else LOOK)
-    unused = [i for i, name in enumerate(known) if not name]
-    for i, name in enumerate([] if known else names):
+    unused = []
+    for i in [i for i, name in enumerate(names) if not name]:
         column = [cells[i] for _, cells in begin if len(cells) == len(names)]
-        if name or not column or any(column) and not (i == 0 and any(names) and is_index(column)):
-            continue
-        unused.append(i)
-        why = "is an index" if any(column) else "is empty"
-        notes.append(f"column {i} has no name and {why}: not used")
+        index = i == 0 and any(names) and is_index(column)
+        if known or index or column and not any(column):
+            unused.append(i)
+            why = "is an index" if any(column) else "is empty"
+            notes.append(f"column {i} has no name and {why}: not used")
     names = [name if name and names.index(name) == i else f"column {i}"
              for i, name in enumerate(names)]
 
@@ -342,8 +342,8 @@ def numbers_columns(first, second):
 
 # --- rows of numbers -----------------------------------------------------------------------------
 
-def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", na=(), skip=0,
-              known=(), wanted=(), target=True, mended=(), first=0):
+def read_rows(lines, source, choose, categories, decimal, na, skip, mended, known=(), wanted=None,
+              first=0):
     """Yields a head, then each row as an array of numbers (columns,), NaN where a cell is missing.
 
     The head is a tuple of four:
@@ -356,10 +356,10 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
         choose       function: names of all columns, indices of the unused -> indices of those used
         categories   function: names of all columns -> indices of the categories
         na           list of more cells that mean missing; a number stands for all equal to it, and
-                     NAME=CELL is for the column NAME alone
+                     NAME=CELL is for the column NAME alone. None: no more
         skip         how many lines to leave out first
-        wanted       names; a first row with all of them is the header
-        target       whether the last column used is the target
+        wanted       names; a first row with all of them is the header, and there is no target.
+                     None: the last column used is the target
         mended       [(name of a column, code)], from a remedy of Refused, whose code would make
                      numbers of the column. It is not run: cells of these columns that are no
                      numbers are read as 0, to see whether the rest of the table can be read
@@ -374,12 +374,12 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
     used = choose(names, unused)
     known = ["" if i in unused else name for i, name in enumerate(names)]
     codes = {*categories(names)}
+    target = wanted is None
     if target and used[-1] in codes:
         raise ValueError(f"{names[used[-1]]} is the target, a number: --target chooses another")
     clock = len(used) == target
     yield ([CLOCK] * clock + [names[i] for i in used], known, notes,
            [k for k, i in enumerate(used) if i in codes])
-    zeros = {name for name, _ in mended}
     marks = [[mark.removeprefix(f"{name}=") for mark in na or []] for name in names]
     gone = [{*texts, *map(as_number, texts)} - {None} for texts in marks]
 
@@ -387,7 +387,7 @@ def read_rows(lines, source, choose, categories=lambda names: [], decimal=".", n
         found = number(cells[i], decimal)
         if cells[i] in gone[i] or found in gone[i]:
             return math.nan
-        if found is None and names[i] in zeros:
+        if found is None and names[i] in dict(mended):
             return 0.0
         return code_of(cells[i]) if found is None and i in codes else found
     for count, (n, cells) in enumerate(rows):
@@ -419,19 +419,22 @@ def remedies(source, names, bad, target, decimal, there):
         target   index of the target's column, or False if there is none
         there    dict: index of a column -> how many of its cells are not missing
     """
-    good = [i for i in bad if not bad[i] and 2 * there[i] > max(there.values())]
-    kinds = {i: kind_of([*bad[i].values()], decimal, there[i]) for i in bad if bad[i]}
+    most = max(there.values())
+    good = [i for i in bad if not bad[i] and 2 * there[i] > most]
+    nameless = [i for i, name in enumerate(names) if name == f"column {i}"]
+    kinds = {}
+    for i in filter(bad.get, bad):
+        column = f"df.columns[{i}]" if i in nameless else repr(names[i])
+        kinds[i] = kind_of([*bad[i].values()], decimal, there[i], f"df[{column}]")
     usual = DOES if decimal == "." else DOES | dict(unit="drop")     # pandas would write points
 
     def way(**other):
-        remedy = dict(target="")
+        remedy = defaultdict(list, target="")
         for i, (kind, line, _) in kinds.items():
             moves = kind in ("text", "id", "date") and 2 * len(bad[i]) > there[i]
             does = (usual | other if i != target or moves else usual)[kind]
-            column = f"df.columns[{i}]" if names[i] == f"column {i}" else repr(names[i])
-            parts = dict(na=sorted({*bad[i].values()}),
-                         mended=[(names[i], line.format(f"df[{column}]"))])
-            remedy[does] = remedy.get(does, []) + parts.get(does, typed(names, [i]))
+            parts = dict(na=sorted({*bad[i].values()}), mended=[(names[i], line)])
+            remedy[does] += parts.get(does, typed(names, [i]))
             if i == target and does in ("categories", "drop"):
                 remedy["target"] = "".join(typed(names, good[-1:] if moves else [i]))
         return remedy
@@ -440,32 +443,32 @@ def remedies(source, names, bad, target, decimal, there):
     if "date" in {kind for kind, *_ in kinds.values()}:
         found += [[way() | dict(verb="follow")], [way(date="mended")]]
     lines = sorted({line for i in kinds for line in bad[i]})
-    if len(lines) <= FEW and 3 * len(lines) ** 2 < max(there.values()):
+    if len(lines) <= FEW and 3 * len(lines) ** 2 < most:
         found = [[dict(apart=[(source, n) for n in lines])], *found[:bool(good)]]
-    nameless = sum(name == f"column {i}" for i, name in enumerate(names))
-    if nameless < len(names) < 2 * nameless:             # a title
+    if len(nameless) < len(names) < 2 * len(nameless):   # a title
         found = [[dict(skip=lines[0] - 1), *itertools.chain(*found)]]
     marks = {mark for kind, _, mark in kinds.values() if kind == "unit"}
     swap = [dict(decimal=mark) for mark in marks if marks == {mark} - {decimal, ""}]
     return [swap + group for group in found]
 
 
-def kind_of(cells, decimal, there):
+def kind_of(cells, decimal, there, column):
     """Classifies the cells of a column that are not numbers; returns kind, line, mark.
 
         kind   a key of DOES: "date", "symbol" (punctuation alone), "unit" (numbers with a unit),
                "word" (few different texts, in less than half of the column), "id" (most differ)
                or "text" (others)
-        line   code in pandas that makes numbers of dates or units ({0}: the column), "" for others
+        line   code in pandas that makes numbers of dates or units, "" for others
         mark   the decimal mark with which all of these cells are numbers, "" if there is none
     cells: list of these cells. there: how many cells of the column, with these, are not missing.
+    column: the column in pandas.
     """
     for form in DATES + CLOCKS:
         with contextlib.suppress(ValueError):
             for cell in cells:
                 datetime.strptime(cell, form)
             part = "hour" if form in CLOCKS else "day_of_year"
-            return "date", f"{{0}} = pd.to_datetime({{0}}, format={form!r}).dt.{part}", ""
+            return "date", f"{column} = pd.to_datetime({column}, format={form!r}).dt.{part}", ""
     if re.fullmatch(r"\W+", "".join(cells)):
         return "symbol", "", ""
     for mark in sorted(UNITS, key=decimal.__ne__):
@@ -476,7 +479,8 @@ def kind_of(cells, decimal, there):
             apart = [one for one in (parts[0][1], parts[0][3], *separators) if one]
             code = "".join(f".str.replace({one!r}, '')" for one in apart)
             code += ".str.replace(',', '.')" * (mark == ",")
-            return "unit", f"{{0}} = pd.to_numeric({{0}}.str.strip(){code})", "" if apart else mark
+            line = f"{column} = pd.to_numeric({column}.str.strip(){code})"
+            return "unit", line, "" if apart else mark
     different = {*cells}
     numbered = re.search(r"\d", "".join(cells))
     if not numbered and len(different) <= FEW and 2 * len(cells) < there:
@@ -548,12 +552,12 @@ def likely_codes(names, values):
 
 # --- columns -------------------------------------------------------------------------------------
 
-def chosen(names, unused=(), target=None, inputs=None, drop=None, group=None, least=2):
+def chosen(names, unused, target, inputs, drop, group, least):
     """Returns the indices of the columns used: the group, if any, then the inputs, then the target.
 
         unused          indices of columns that are no inputs by default
-        target, group   as the options: a column's name or number
-        inputs, drop    as the options: a list of names or numbers
+        target, group   as the options: a column's name or number, or None
+        inputs, drop    as the options: a list of names or numbers, or None
         least           how many columns must be left
 
     Left are those neither unused, nor dropped, nor the group. By default the target is the last of

@@ -102,6 +102,11 @@ def refused(typed, said):
     assert re.fullmatch(f"error: .*{said}.*\n", err) and out == "", (typed, err)
 
 
+def reading(typed=""):
+    """The options of certify that say how to read a table."""
+    return command_line.reading(parser().parse_args(["certify", *shlex.split(typed)]))
+
+
 def picked(facts, names):
     """The entries of a dict, as a list."""
     return [facts[name] for name in names.split()]
@@ -166,8 +171,7 @@ a,y\n1,2\n#DIV/0!,4\n#N/A,6\n                | --na #DIV/0!   | a y        | 1 2
 def test_read(text, typed, names, rows):
     """The names and rows that are used, gaps and comments after the first row counted."""
     text = text.encode().decode("unicode_escape").replace("LONG", "x" * 140_000)
-    how = command_line.reading(parser().parse_args(["certify", *typed.split()]))
-    (found, _, notes, _), *read = tables.read_rows(io.StringIO(text), "t", **how)
+    (found, _, notes, _), *read = tables.read_rows(io.StringIO(text), "t", **reading(typed))
     assert [name.replace(" ", "_") for name in found] == names.split()
     want = [row.split() for row in rows.split(";")]
     assert np.array_equal(read, np.array(want, float), equal_nan=True)
@@ -183,7 +187,7 @@ def test_gaps():
     """Rows with gaps are left out and counted; columns with most are named if these are many."""
     for whole, notes in ((6, ["most gaps: a 2, b 1"]), (9, [])):
         rows = ["a,b,y\n", *["1,2,3\n"] * whole, ",2,3\n", ",,3\n"]
-        found = tables.read_table(rows, "t", tables.chosen)
+        found = tables.read_table(rows, "t", **reading())
         assert (len(found.values), found.dropped, found.notes) == (whole, 2, notes)
 
 
@@ -205,6 +209,7 @@ a,b\n1_0,2\n          |              | '1_0'
 a,b\n,2\n             |              | no complete rows of 1; most gaps: a 1 
                       |              | no rows
 # all\n               |              | no rows
+""\n                  |              | no rows
 a,b\n                 |              | no rows below
 a,b\n1,2\nnan,3\n     |              | 1 complete row of 2; most gaps: a 1
 a,b\n1,x\n            | --categories b | b is the target, a number
@@ -246,6 +251,7 @@ a,p\n1,"$1,200"\n2,$30\n | N(p).str.replace('$', '').str.replace(',', ''))
 a;p\n1;1.200,5 kg\n2;30 kg\n|N(p).str.replace(' kg', '').str.replace('.', '').str.replace(',', '.'))
 p,,y\n1,5%,2\n2,30.5%,3\n | N(1).str.replace('%', '')); or: --drop 1
 a,p,y\n1,5%,2\n2,30.5%,3\n | N(p).str.replace('%', '')); or: --drop p
+a,p,y\n1,5 {m},2\n2,7 {m},3\n | N(p).str.replace(' {m}', '')); or: --drop p
 a,b\nm,EUR\n1,2\n3,4\n5,6\n7,8\n | begin line 2 with #, as no row
 a,b\nm,EUR\nmean,sum\n\nROWS | begin line 2, 3 with #, as no row
 a,b\n1,2\n3,4\n5,6\n7,8\nsum,9\n | begin line 6 with #, as no row; or: --na=sum
@@ -730,7 +736,7 @@ def test_scored_choice():
         assert wrong < 21 or best_of(y, SVGP=-1.0, MAP=1.0) == "SVGP"
     for y, best in ((2.2, "MAP"), (2.9, "SVGP")):       # NLL - ln(2 pi)/2: 1.77, 0.72; 1.70, 1.81
         assert best_of(y * X, SVGP=5.0, MAP=1.0) == best
-    assert score.score(X, 1.6 * X, X / 4, 1.0)["inside"] == 1
+    assert score.score(X, 1.6 * X, X / 4, 1.0, 1.96)["inside"] == 1
     errors = np.arange(40.0)[::-1]
     assert [score.widened(errors[:n], 0, X[:n] / 4) for n in (40, 5)] == [76, 78]
     assert score.widened(errors, errors, X) == 1.96
@@ -883,7 +889,7 @@ def test_followed_piped(lines):
     assert re.findall(r"(?m)^GP, row (\d+) ", out) == ["12", "20"]
     for text in ("0,1,2,3\n", ",x0,x1,y\n"):
         came = itertools.chain([text], map(pytest.fail, ["it waits for a second line"]))
-        rows = tables.read_rows(came, tables.PIPE, tables.chosen, known=["", "x0", "x1", "y"])
+        rows = tables.read_rows(came, tables.PIPE, known=["", "x0", "x1", "y"], **reading())
         assert next(rows)[0] == ["x0", "x1", "y"]
         assert text[0] == "," or [*next(rows)] == [1, 2, 3]
     write("t.csv", "y\n", *(line.split(",")[-1] for line in lines[1:]))
