@@ -5,13 +5,15 @@ Nothing here comes from the modules' formulas.
 
 import math
 from decimal import Decimal
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.linalg import cholesky, inv, solve
 
 from tests.oracles import (
-    decimal_cholesky, decimal_cos, decimal_sin, decimal_solve, decimals, DEFINITIONS,
-    exact_kl_inv, exact_xi, expectation, JITTER, OF_TARGET, PI)
+    decimal_cholesky, decimal_cos, decimal_sin, decimal_solve, decimals, exact_kl_inv, exact_xi,
+    JITTER, PI, quadrature)
 from tests.problems import kind_of
 
 
@@ -81,7 +83,7 @@ def lower_inverse(A):
     """L^-1 with L L^T = A, of doubles or of Decimals."""
     if A.dtype == object:
         return decimal_solve(decimal_cholesky(A), decimals(np.eye(len(A))))
-    return np.linalg.inv(np.linalg.cholesky(A))
+    return inv(cholesky(A))
 
 
 def inverse(A):
@@ -124,8 +126,8 @@ def dense_full_gp(X, y, ln_theta, ln_noise, X_new, m=lambda X: np.zeros(len(X)),
     """
     A = dense_kernel(X, X, ln_theta, kind) + np.exp(ln_noise) * np.eye(len(X))
     k = dense_kernel(X_new, X, ln_theta, kind)
-    mean = m(X_new) + k @ np.linalg.solve(A, y - m(X))
-    cov = dense_kernel(X_new, X_new, ln_theta, kind) - k @ np.linalg.solve(A, k.T)
+    mean = m(X_new) + k @ solve(A, y - m(X))
+    cov = dense_kernel(X_new, X_new, ln_theta, kind) - k @ solve(A, k.T)
     return mean, cov
 
 
@@ -145,7 +147,7 @@ def dense_eq09(X_new, Z, ln_theta, a_M, B_MM, kind=None):
     """
     K_MM = dense_K_MM(Z, ln_theta, kind)
     k = dense_kernel(X_new, Z, ln_theta, kind)
-    Kinv = np.linalg.inv(K_MM)
+    Kinv = inv(K_MM)
     mean = k @ Kinv @ a_M
     cov = dense_kernel(X_new, X_new, ln_theta, kind) - k @ Kinv @ (K_MM - B_MM) @ Kinv @ k.T
     return mean, cov
@@ -155,9 +157,9 @@ def dense_eq11(X, y, Z, ln_theta, ln_noise, alpha):
     """a_M and B_MM; R (11) as printed."""
     K_MM = dense_K_MM(Z, ln_theta)
     K_MN = dense_kernel(Z, X, ln_theta)
-    lam = np.diag(dense_kernel(X, X, ln_theta) - K_MN.T @ np.linalg.solve(K_MM, K_MN))
+    lam = np.diag(dense_kernel(X, X, ln_theta) - K_MN.T @ solve(K_MM, K_MN))
     Dinv = np.diag(1 / (alpha * lam + np.exp(ln_noise)))
-    Qinv = np.linalg.inv(K_MM + K_MN @ Dinv @ K_MN.T)
+    Qinv = inv(K_MM + K_MN @ Dinv @ K_MN.T)
     return K_MM @ Qinv @ K_MN @ Dinv @ y, K_MM @ Qinv @ K_MM
 
 
@@ -174,18 +176,9 @@ def dense_dual(X, y, Z, ln_theta, ln_noise, alpha, kind=None):
     k = np.exp(ln_theta[-1])
     D = alpha * (k - np.diag(Q_NN)) + np.exp(ln_noise)
     A = Q_NN + np.diag(D)
-    mean = Q_NN @ np.linalg.solve(A, y)
-    var = k - np.sum(Q_NN * np.linalg.solve(A, Q_NN), 0)
+    mean = Q_NN @ solve(A, y)
+    var = k - np.sum(Q_NN * solve(A, Q_NN), 0)
     return mean, var, eigen_eq08(Q_NN / np.sqrt(np.outer(D, D)), y / np.sqrt(D), 1.0)
-
-
-def whitened(Z, ln_theta, a_M, B_MM):
-    """L^-1, c and S with a_M = L c, B_MM = L S L^T, L L^T = K_MM."""
-    Linv = np.linalg.inv(np.linalg.cholesky(dense_K_MM(Z, ln_theta)))
-    return Linv, Linv @ a_M, Linv @ B_MM @ Linv.T
-
-
-FULL = "kl-PAC-GP", "sqrt-PAC-GP", "full-GP"              # methods without inducing inputs
 
 
 def dense_fit(result, X, y):
@@ -195,17 +188,18 @@ def dense_fit(result, X, y):
     ln_theta = result.ln_theta
     Z = result.Z
     kind = kind_of(result.kernel)
-    if result.method in FULL:
+    x = result.optimum.x
+    if "Z" not in x:
         mean, cov = dense_full_gp(X, y, ln_theta, result.ln_noise, X, kind=kind)
         KL = eigen_eq08(dense_kernel(X, X, ln_theta, kind), y, math.exp(result.ln_noise))
         return mean, np.diag(cov), KL
-    if not result.method.startswith("free"):
+    if "L_S" not in x:
         return dense_dual(X, y, Z, ln_theta, result.ln_noise, result.alpha, kind)
     K_MM = dense_K_MM(Z, ln_theta, kind)
-    L = np.linalg.cholesky(K_MM)
-    L_S = result.optimum.x["L_S"]
-    a_M = L @ result.optimum.x["m"]
-    B_MM = L @ L_S @ L_S.T @ L.T
+    L = cholesky(K_MM)
+    root = L @ x["L_S"]
+    a_M = L @ x["m"]
+    B_MM = root @ root.T
     mean, cov = dense_eq09(X, Z, ln_theta, a_M, B_MM, kind)
     return mean, np.diag(cov), gaussian_kl(a_M, B_MM, np.zeros(len(Z)), K_MM)
 
@@ -216,14 +210,11 @@ def dense_certificate(result, X, y, G=1200, n_eps=1, xi=False):
     """
     N = len(y)
     mean, var, KL = dense_fit(result, X, y)
-    loss, cuts = DEFINITIONS[result.loss]
-    goal = result.eps * (np.abs(y) if result.loss in OF_TARGET else np.ones(N))
-    risk = np.mean([expectation(lambda r: loss(r, c), m, v, np.multiply(c, cuts))
-                    for c, m, v in zip(goal, mean - y, var)])
+    risk = np.mean(quadrature(result.loss, y, mean, var, result.eps)[0])
     factor = float(exact_xi(N)) if xi else 2 * math.sqrt(N)
     penalty = len(result.ln_theta) * math.log(G + 1)
     complexity = (KL + penalty + math.log(n_eps * factor / result.delta)) / N
-    B = float(exact_kl_inv(float(risk), float(complexity)))
+    B = float(exact_kl_inv(risk, complexity))
     return risk, KL, B, risk + math.sqrt(complexity / 2)
 
 
@@ -234,25 +225,17 @@ def prior_of(p, kernel="Matern52"):
     """The functions k(A, B) and K(Z) = k(Z, Z) with the jitter, which is part of the prior, at the
     ln_theta of p.
     """
-    def k(A, B):
-        return dense_kernel(A, B, p["ln_theta"], kernel)
-
-    def K(Z):
-        return dense_K_MM(Z, p["ln_theta"], kernel)
-
-    return k, K
+    at = dict(ln_theta=p["ln_theta"], kind=kernel)
+    return partial(dense_kernel, **at), partial(dense_K_MM, **at)
 
 
 def dense_q(p, kernel="Matern52"):
     """m and S of q(u), u = L u', as the paper writes them; S = 0 for a delta."""
-
-    def root(Z):
-        return np.linalg.cholesky(prior_of(p, kernel)[1](Z))
-
+    _, K = prior_of(p, kernel)
     L_S = p.get("L_S", np.zeros(len(p["Z"])))
     Z_of_m = p["Z"] if "a" in p else p.get("Z_mean", p["Z"])
-    L_S = root(p["Z"]) @ (np.diag(L_S) if L_S.ndim == 1 else L_S)
-    return root(Z_of_m) @ p["m"], L_S @ L_S.T
+    root = cholesky(K(p["Z"])) @ (np.diag(L_S) if L_S.ndim == 1 else L_S)
+    return cholesky(K(Z_of_m)) @ p["m"], root @ root.T
 
 
 def dense_marginals(p, X, kernel="Matern52"):
@@ -262,11 +245,11 @@ def dense_marginals(p, X, kernel="Matern52"):
     k, K = prior_of(p, kernel)
     m, S = dense_q(p, kernel)
     Z = p["Z"]
-    A = k(X, Z) @ np.linalg.inv(K(Z))
+    A = k(X, Z) @ inv(K(Z))
     if "a" in p:
         mean = A @ m + (k(X, p["Z_mean"]) - A @ k(Z, p["Z_mean"])) @ p["a"]
     elif "Z_mean" in p:
-        mean = k(X, p["Z_mean"]) @ np.linalg.inv(K(p["Z_mean"])) @ m
+        mean = k(X, p["Z_mean"]) @ inv(K(p["Z_mean"])) @ m
     else:
         mean = A @ m
     return mean, np.diag(k(X, X) - A @ k(Z, X)), np.diag(A @ S @ A.T)
@@ -286,7 +269,7 @@ def dense_reg(p, kernel="Matern52"):
         both = np.concatenate([p["Z"], p["Z_mean"]])
         prior = k(both, both)
         prior[:M, :M] = K(p["Z"])
-        P = prior[:, :M] @ np.linalg.inv(prior[:M, :M])
+        P = prior[:, :M] @ inv(prior[:M, :M])
         mean = (prior[:, M:] - P @ prior[:M, M:]) @ p["a"] + P @ m
         return gaussian_kl(mean, prior - P @ (prior[:M, :M] - S) @ P.T, 0 * mean, prior)
     if "Z_mean" in p or "L_S" not in p:
@@ -309,21 +292,21 @@ def dense_predict(method, p, X_new, X, y, kernel="Matern52"):
     def Q(A, B):
         if method == "exact":
             return k(A, B)
-        return k(A, p["Z"]) @ np.linalg.solve(K(p["Z"]), k(p["Z"], B))
+        return k(A, p["Z"]) @ solve(K(p["Z"]), k(p["Z"], B))
 
     C = Q(X, X) + np.diag(np.diag(k(X, X) - Q(X, X)) + math.exp(p["ln_noise"]))
-    gain = np.linalg.solve(C, Q(X, X_new)).T
+    gain = solve(C, Q(X, X_new)).T
     return gain @ y, np.diag(k(X_new, X_new) - gain @ Q(X, X_new))
 
 
 def joint_and_gap(y, u, X, p):
     """ln p(y, u), and KL(p(f|u) || p(f|u, y)) of f at X, all dense normal laws."""
     k, K = prior_of(p)
-    A = k(X, p["Z"]) @ np.linalg.inv(K(p["Z"]))
+    A = k(X, p["Z"]) @ inv(K(p["Z"]))
     noise = math.exp(p["ln_noise"]) * np.eye(len(X))
     C = k(X, X) - A @ k(p["Z"], X)
     mean = A @ u
-    G = C @ np.linalg.inv(C + noise)
+    G = C @ inv(C + noise)
     ln_p = ln_normal(y, mean, C + noise) + ln_normal(u, 0 * u, K(p["Z"]))
     return ln_p, gaussian_kl(mean, C, mean + G @ (y - mean), C - G @ C)
 
@@ -436,9 +419,7 @@ def dense_L_eq08(old, new, X, y, s2):
     return part - E(f, y, s2 * np.eye(len(y), dtype=int)), part
 
 
-def exact_bound(loss, KL, n, lam, delta, K, share=1, over=8):
-    """The right side of (9) of the doubles given, in Decimal; share: the number of lams among which
-    delta is shared.
-    """
-    loss, KL, lam, K = map(Decimal, (loss, KL, lam, K))
-    return loss + KL / lam + lam * n * K**2 / over + (share / Decimal(delta)).ln() / lam
+def exact_bound(loss, KL, n, lam, delta, K):
+    """The right side of (9), with K^2/8, of the doubles given, in Decimal."""
+    loss, KL, lam, K, delta = map(Decimal, (loss, KL, lam, K, delta))
+    return loss + KL / lam + lam * n * K**2 / 8 - delta.ln() / lam

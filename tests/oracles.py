@@ -17,6 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parents[1]
 INF = float("inf")
 NAN = float("nan")
 each = pytest.mark.parametrize
+slow = pytest.mark.slow
 trapezoid = getattr(np, "trapezoid", None) or np.trapz  # its name in NumPy 2, in 1.26
 getcontext().prec = 60  # digits of the decimal oracles
 
@@ -86,7 +87,7 @@ def refuses(says):
 
 def slow_from(n, cases):
     """The cases of a parametrize; from the n-th on they are slow."""
-    return [pytest.param(*case, marks=() if i < n else pytest.mark.slow)
+    return [pytest.param(*case, marks=() if i < n else slow)
             for i, case in enumerate(cases)]
 
 
@@ -97,6 +98,12 @@ def leaves(a):
     if isinstance(a, (tuple, list, types.GeneratorType)):
         return [x for v in a for x in leaves(v)]
     return [a.__name__ if isinstance(a, types.FunctionType) else a]
+
+
+def numbers(a):
+    """The numbers in a nest, in order, in one array; None, texts and functions are left out."""
+    return np.concatenate([[], *(np.ravel(x).astype(float) for x in leaves(a)
+                                 if not (x is None or isinstance(x, str) or callable(x)))])
 
 
 def same_bytes(a, b):
@@ -244,13 +251,14 @@ def expm1(a):
     return np.exp(a) - 1 if np.asarray(a).dtype == object else np.expm1(a)
 
 
+MISSED = (lambda r, c: np.abs(r) > c, (-1, 1))
 # name -> loss of the residual r = v - y with goal c, and its kinks in units of c; R (18)-(21);
 # of doubles or of Decimals
 DEFINITIONS = {
-    "01": (lambda r, c: np.abs(r) > c, (-1, 1)),
+    "01": MISSED,
     "square": (lambda r, c: np.minimum((r / c) ** 2, 1), (-1, 1)),
     "exp": (lambda r, c: -expm1(-((r / c) ** 2)), np.arange(-8, 8.1, 0.5)),
-    "band": (lambda r, c: np.abs(r) > c, (-1, 1)),
+    "band": MISSED,
     "relative": (lambda r, c: np.minimum(np.abs(r) / c, 1), (-1, 0, 1))}
 NAMES = list(DEFINITIONS)
 OF_TARGET = ("band", "relative")        # R App. C: their goal is eps |y|

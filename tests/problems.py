@@ -60,7 +60,7 @@ def drawn(seed):
 
     About one inducing input in each cube of a unit length, lengthscales of .3 to 1 units: no matrix
     is nearly singular. T = 2 if seed is odd. c is a whitened mean, L_S a whitened factor, its
-    diagonal of either sign. With N = 1 FITC has no d_Z.
+    diagonal of either sign.
     """
     rng = default_rng(seed)
     N, M, d = (int((most + 1) ** rng.random()) for most in (160, 130, 4))
@@ -104,6 +104,11 @@ def wave(N, seed=0, d=1):
     return X, np.sin(x) + (0.02 + 0.05 * x) * rng.standard_normal(N)
 
 
+def diagonal(rng, M):
+    """That of a generic factor, of either sign."""
+    return rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
+
+
 def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
     """X (N, 2), y and a generic, well-conditioned dict p, the diagonal of L_S of either sign;
     changes: to ln_theta, ln_noise.
@@ -121,18 +126,15 @@ def J_problem(method="PPGPR-Chol", kernel="Matern52", N=14, M=4, **changes):
     def near(first, n):
         return X[np.arange(first, first + n) % N] + 0.3 * rng.standard_normal((n, 2))
 
-    def diagonal():
-        return rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
-
     p["Z"] = near(0, M)
     if variant in ("MFD", "OD"):
         p["Z_mean"] = near(M, M + 1)
     if variant != "Z only":
         p["m"] = rng.standard_normal(len(p["Z_mean" if variant == "MFD" else "Z"]))
     if variant in ("Chol", "OD"):
-        p["L_S"] = np.tril(0.3 * rng.standard_normal((M, M))) + np.diag(diagonal())
+        p["L_S"] = np.tril(0.3 * rng.standard_normal((M, M))) + np.diag(diagonal(rng, M))
     if variant in ("MF", "MFD"):
-        p["L_S"] = diagonal()
+        p["L_S"] = diagonal(rng, M)
     if variant == "OD":
         p["a"] = rng.standard_normal(M + 1)
     return X, y, p
@@ -163,13 +165,13 @@ L_KINDS = {
     "mixture 2-D": (2, [[-1.6, -1.1, 0.2, 0.5, -0.1], [-0.8, -1.9, 0.4, 0.1, -0.9]])}
 
 
-def L_problem(kind="ARD", keep=0, seed=5):
+def L_problem(kind, keep=0):
     """Two batches and two sets of parameters, well-conditioned: dict of Z_a, Z_b, theta_a, theta_b,
     X_a, y_a, X_b, y_b, noise.
 
     Z_b: `keep` rows of Z_a, the rest all other.
     """
-    rng = default_rng(seed)
+    rng = default_rng(5)
     d, theta = L_KINDS[kind]
 
     def even(n):
@@ -196,16 +198,15 @@ def first_state(q):
     return L.update(nothing, q["X_a"], q["y_a"], q["noise"])
 
 
-def second_parameters(q, free=False, seed=6):
+def second_parameters(q, free):
     """p of the second batch, with an arbitrary q(alpha) if free."""
     p = dict(Z=q["Z_b"], ln_theta=q["theta_b"], ln_noise=np.array(q["noise"] + 0.3))
     if free:
-        rng = default_rng(seed)
+        rng = default_rng(6)
         M = len(q["Z_b"])
-        diagonal = rng.uniform(0.4, 1.2, M) * np.where(np.arange(M) == 1, -1, 1)
         p.update(
             m=rng.standard_normal(M),
-            L_S=np.tril(0.3 * rng.standard_normal((M, M)), -1) + np.diag(diagonal))
+            L_S=np.tril(0.3 * rng.standard_normal((M, M)), -1) + np.diag(diagonal(rng, M)))
     return p
 
 

@@ -22,13 +22,13 @@ import pacgp_ref as R
 import predictive as J
 from beyond import certificates, kernels, rounding, stream
 from own_data import copying
-from test_ref import SHIPPED, TABLE, TRACES
+from test_ref import assert_right, SHIPPED, TABLE, TRACES
 from tests.dense import decimal_kernel, dense_predict, gaussian_kl, inverse, joint_covariance
 from tests.oracles import (
     assert_close, decimal_cholesky, decimal_solve, decimals, each, EPS, GENERIC, HERE, INF, leaves,
-    NAMES, NAN, refuses, same_bytes)
+    NAMES, NAN, numbers, refuses, same_bytes)
 from tests.problems import (
-    certified, crowded, kernel_case, KERNELS, ODD, odd_data, pac_objective, Table, wave)
+    certified, crowded, drawn, kernel_case, KERNELS, ODD, odd_data, pac_objective, Table, wave)
 
 X = np.round(16 * default_rng(0).standard_normal((20, 2))) / 16    # float32 has these
 y = np.round(16 * np.sin(X[:, 0])) / 16
@@ -95,22 +95,13 @@ def another(value):
     return forms.get(type(value), lambda v: v)(value)
 
 
-def numbers(result):
-    """All numbers of a result, in order, as bytes; a Learner first takes a step."""
-    if isinstance(result, stream.Learner):
-        result = stream.step(result, X, y)
-        result = (*result, *stream.certificates(result))
-    return [np.asarray(a, float).tobytes() for a in leaves(result)
-            if not (a is None or isinstance(a, str) or callable(a))]
-
-
 def arguments(entry):
     return eval(f"dict({entry.split(': ')[1]})", globals() | copy.deepcopy(DATA))
 
 
 def called(entry, changes=None, spoil=False):
-    """The numbers of an entry point; arguments are read-only, and overwritten once there is a
-    result, or the first of a stream.
+    """The numbers of an entry point, as bytes; arguments are read-only, and overwritten once there
+    is a result, or the first of a stream. A Learner then takes a step.
     """
     given = arguments(entry)
     for name in MODELS & given.keys():
@@ -125,7 +116,10 @@ def called(entry, changes=None, spoil=False):
     for a in arrays if spoil else ():
         a.setflags(write=True)
         a[...] = 7.0
-    return numbers(result)
+    if isinstance(result, stream.Learner):
+        result = stream.step(result, X, y)
+        result = result, stream.certificates(result)
+    return numbers(result).tobytes()
 
 
 @each("entry", ENTRIES)
@@ -176,24 +170,17 @@ R.pinsker_bound: R_S=0.1, KL=3.0, N=100, delta=0.05: 0 <= R_S <= 1 and PAID and 
 R.bayes_risk_bound: bound=0.3: bound >= 0
 R.hoeffding_term: n=9, delta=0.2: n >= 1 and DELTA
 R.ln_grid_size: T=3: T >= 1
-binomial_bound: misses=3, N=20, delta=0.2: misses >= 0 and misses % 1 == 0 and WHOLE and DELTA
-L.online_bound: loss_sum=3.25, KL=1.5, n=20, lam=0.25, delta=0.25, K=1.0: SUM and PAID and LAM
+certificates.binomial_bound: misses=3, n=20, delta=0.2: misses >= 0 and misses % 1 == 0 and ROWS
+L.online_bound: loss_sum=3.25, KL=1.5, n=20, lam=0.25, delta=0.25, K=1.0: SUM and 0 < lam < np.inf
 L.best_lam: n=20, KL=1.5, delta=0.2: n >= 1 and PAID
-certificate: loss_sum=3.25, KL=1.5, n=20, lam=0.25, delta=0.25, K=1.0: SUM and PAID and LAM
+certificates.certificate: loss_sum=3.25, KL=1.5, n=20, lams=0.25, delta=0.25, K=1.0: SUM and \
+    0 < lams < np.inf
 """.strip()
 for name, domain in dict(
-        WHOLE="N >= 1 and N % 1 == 0", PAID="KL > -1e-9 and DELTA", DELTA="0 < delta <= 1",
-        LAM="0 < lam < np.inf and K > 0 and n >= 1",
-        SUM="-1e-9 < loss_sum <= n * K * (1 + 1e-9)").items():
+        SUM="-1e-9 < loss_sum <= n * K * (1 + 1e-9) and K > 0 and n >= 1 and PAID",
+        WHOLE="N >= 1 and N % 1 == 0", ROWS="n >= 1 and n % 1 == 0 and DELTA",
+        PAID="KL > -1e-9 and DELTA", DELTA="0 < delta <= 1").items():
     FORMULAS = FORMULAS.replace(name, domain)
-
-
-def certificate(lam, **named):
-    return certificates.certificate(lams=lam, **named)[:3]
-
-
-def binomial_bound(misses, N, delta):
-    return certificates.binomial_bound(misses, N, delta)
 
 
 VALUES = (NAN, INF, -INF, -1, -0.1, -1e-10, 0, 0.0, 0.25, 0.5, 1, 1.0, 1.5, 2.5, 3, 20, 95, 100,
@@ -440,6 +427,23 @@ def test_grad_ill_conditioned():
     errors = [abs(g[step > 0][0] - true) / np.abs(hand).max() for g in (hand, auto)]
     print("error over max|d_Z|: by hand {:.1e}, by autograd {:.1e}".format(*errors))
     assert errors[0] < 1e-5 < errors[1] / 10
+
+
+@each("seed, N", [(5, 60), (13, 81), (28, 76), (26, 1), (32, 1), (36, 1)])
+def test_grad_any_size(seed, N):
+    """Random data, scales and units, few and many (triangles of 51 and more are halved)."""
+    case = drawn(seed)
+    X, y = case.X[:N], case.y[:N]
+    calls = {
+        "ln_theta ln_noise": lambda at, p: at.R.full_gp(X, y, **p),
+        "ln_theta Z m L_S": lambda at, p: at.R.sparse_free(X, **p),
+        "ln_theta ln_noise Z alpha": lambda at, p: at.R.sparse_gp(X, y, **p),
+        "ln_theta ln_noise Z": lambda at, p: at.R.sparse_nll(X, y, **p, kind="VFE"),
+        "ln_theta ln_noise Z m L_S X": lambda at, p: at.J.objective(
+            p, p["X"], y, 2 * N, "PPGPR-Chol", 0.3)}
+    for names, call in calls.items():
+        p = dict(case.p, X=X)
+        assert_right(call, {name: p[name] for name in names.split()}, 1e-9, np.inf)
 
 
 FLOORED = [name for name in TABLE if re.match(

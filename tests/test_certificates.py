@@ -24,7 +24,8 @@ from tests.dense import dense_K_MM, dense_kernel, gaussian_kl
 from tests.exact import (
     distance, full_gp, inverse, kl_to_prior, loss_of_mean, marginals, OTHERS, total_loss)
 from tests.oracles import (
-    assert_all_close, assert_just_above, decimals, each, exact_kl_inv, same_bytes, slow_from)
+    assert_all_close, assert_just_above, decimals, each, exact_kl_inv, same_bytes, slow,
+    slow_from)
 from tests.problems import BOUND_POINTS, fit, ill_conditioned, kind_of, theta_of, wave
 
 pytestmark = pytest.mark.filterwarnings("ignore::pacgp_ref.FitWarning")
@@ -60,7 +61,7 @@ def fixed_before(gp, certificate, M):
     return fixed
 
 
-@each("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@each("seed", [0, pytest.param(1, marks=slow)])
 @each("certificate, grouped, M", [
     ("paper", False, None), ("prior", False, None), ("prior", False, 8), ("held-out", False, None),
     ("held-out", False, 8), ("held-out", True, None)])
@@ -506,7 +507,7 @@ def test_L_eq09_online_bound_coverage(T, delta=0.05):
     assert alone < right <= delta < min(wrong)
 
 
-@each("T, U", [(12, 4), pytest.param(60, 6, marks=pytest.mark.slow)])
+@each("T, U", [(12, 4), pytest.param(60, 6, marks=slow)])
 def test_certificate_coverage(T, U, delta=0.05):
     """The exact probability that the mixture ever fails, on the stream that adapts to hurt it most,
     is below delta. It is above without the confidence term, with half of it, and for the best of 20

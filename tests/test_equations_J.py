@@ -22,16 +22,15 @@ SIGMA2 = 0.3
 
 @each("kernel", J.KERNELS)
 def test_J_eq04_features_value(kernel):
-    """L^-1 is lower triangular and K_MM^-1 its square; K_NN - V V^T is the covariance given u, from
-    the joint precision. Where inducing inputs coincide the jitter keeps L.
+    """K_MM^-1 is the square of L^-1, whose triangle R_sec31_tri_inv tests; K_NN - V V^T is the
+    covariance given u, from the joint precision. Where inducing inputs coincide the jitter keeps L.
     """
     X, _, p = J_problem(kernel=kernel, N=5)
     k, K = prior_of(p, kernel)
     Z, theta = p["Z"], p["ln_theta"]
     for inducing, tol in ((Z, 1e-13), (np.concatenate([Z, Z]), 1e-7)):
         Linv, _ = J.inverse_cholesky(inducing, theta, J.KERNELS[kernel])
-        assert np.max(np.abs(Linv @ K(inducing) @ Linv.T - np.eye(len(Linv)))) < tol
-        assert np.array_equal(Linv, np.tril(Linv))
+        assert_close(Linv @ K(inducing) @ Linv.T, np.eye(len(Linv)), tol)
     (V, ktilde), _ = J.whitened_features(X, Z, theta, J.KERNELS[kernel])
     joint = np.block([[k(X, X), k(X, Z)], [k(Z, X), K(Z)]])
     given_u = np.linalg.inv(np.linalg.inv(joint)[:5, :5])
@@ -71,9 +70,8 @@ def test_J_appB_predict_cached(monkeypatch, method):
     X, _, f = fit_near(method)
     X_new = default_rng(0).standard_normal((200, 2))
     want = J.predict(f, X_new)
-    for name in (
-        "inverse_cholesky", "whitened_features", "marginals_and_reg", "noisy_factors",
-        "predictor_at", "predictor_given_data"):
+    for name in ("inverse_cholesky whitened_features marginals_and_reg noisy_factors predictor_at "
+                 "predictor_given_data").split():
         monkeypatch.setattr(J, name, None)
     monkeypatch.setattr(R, "BLOCK_BYTES", 1)
     assert len(J.row_blocks(200, 4, least=1)) >= 2
@@ -173,9 +171,8 @@ def test_J_eq07_eq08_eq23_eq24_eq25_marginals_value(method):
     for kernel in J.KERNELS:
         X, _, p = J_problem(method, kernel)
         mean, ktilde, svar, reg = J.marginals_and_reg(p, X, J.KERNELS[kernel])[0]
-        want = dense_marginals(p, X, kernel)
-        for got, right in zip((mean, ktilde, ktilde + svar), (want[0], want[1], want[1] + want[2])):
-            assert_close(got, right, 1e-12)
+        want_mean, left, seen = dense_marginals(p, X, kernel)
+        assert_all_close((mean, ktilde, ktilde + svar), (want_mean, left, left + seen), 1e-12)
         assert np.any(svar) == (method != "PPGPR-delta")
         assert_close(reg, dense_reg(p, kernel), 1e-9 if method == "OD-SVGP" else 1e-12)
 

@@ -22,7 +22,7 @@ from beyond import stream
 from figures_of.imitations import SD
 from figures_of.published import published
 from figures_of.R import boston_split
-from tests.oracles import each, HERE
+from tests.oracles import each, HERE, slow
 from tests.problems import certified, fit
 
 DATA = pathlib.Path(os.environ.get("PACGP_DATA", HERE.parent / "shared" / "data"))
@@ -35,7 +35,7 @@ COVERAGE = [
     *(("kl-PAC-SGP", 6, loss, 50, 60, "SE") for loss in ("01", "exp", "band"))]
 
 
-@pytest.mark.slow
+@slow
 @each(
     "method, M, loss, N, n, kernel", COVERAGE,
     ids=[f"{method}-{loss}-{kernel}" for method, _, loss, *_, kernel in COVERAGE])
@@ -130,10 +130,10 @@ def sine_stream(rng, n, order):
 
 
 def scaled(learner, X, y):
-    """X, y and eps, in the units of a Learner's Posterior."""
+    """X and y in the units of a Learner's Posterior."""
     middle, unit = stream.middle_and_unit(learner.target)
     X_s = (X - learner.input_scale[0]) / learner.input_scale[1]
-    return X_s, (y - middle) / unit, learner.eps_y / unit
+    return X_s, (y - middle) / unit
 
 
 def violations(order, goal, seed, batch, n=68):
@@ -154,12 +154,12 @@ def violations(order, goal, seed, batch, n=68):
     for i, (before, after) in zip(range(8, n, batch), itertools.pairwise(learners)):
         laws = [chance(j) for j in range(i, i + batch)]
         nodes, weights, means, sd = (np.concatenate(part) for part in zip(*laws))
-        middle, unit = stream.middle_and_unit(before.target)
-        at, centre, _ = scaled(before, nodes[:, None], means)
+        _, unit = stream.middle_and_unit(before.target)
+        at, centre = scaled(before, nodes[:, None], means)
         eps = before.eps_y / unit
         noise = (sd / unit) ** 2
         mean, var = L.predict(before.posterior, at)
-        X_s, y_s, _ = scaled(before, X[i : i + batch], y[i : i + batch])
+        X_s, y_s = scaled(before, X[i : i + batch], y[i : i + batch])
         Q = stream.extended(before.posterior, X_s, goal.M)
         if after.ledger.KL > before.ledger.KL + 1e-9:
             Q = L.update(Q, X_s, y_s, before.ln_noise)
@@ -190,7 +190,7 @@ STREAMS = {  # name -> order, batch, Settings
         stream.Settings(M=9, learn="window", window=20, delta=0.1, forgetting=0.97, lams=(0.5,)))}
 
 
-@pytest.mark.slow
+@slow
 @each("name", STREAMS)
 def test_L_certified_coverage(name, streams=int(os.environ.get("STREAMS", 60))):
     """Each certificate is below the true risk, at any m up to 60, in at most delta of the streams.
@@ -221,7 +221,7 @@ def boston():
     return lambda key, name: np.array([found[key][name] for found in splits])
 
 
-@pytest.mark.slow
+@slow
 @each("method", ["kl-PAC-GP", "sqrt-PAC-GP", "full-GP"])
 @each("eps", ["0.2", "0.4", "0.6", "0.8", "1.0"])
 def test_R_table1_golden(boston, eps, method):

@@ -5,8 +5,8 @@ import math
 from decimal import localcontext
 
 import numpy as np
+from numpy.linalg import cholesky, inv, solve
 from numpy.random import default_rng
-import pytest
 
 import online as L
 import pacgp_ref as R
@@ -17,11 +17,11 @@ from tests.dense import (
     dense_reg, gaussian_kl, joint_and_gap, joint_covariance, known, ln_normal, ln_pdf, prior_of)
 from tests.oracles import (
     assert_close, central_difference, decimals, each, EPS, expectation, INF, quadrature,
-    relative_error, trapezoid)
+    relative_error, slow, trapezoid)
 from tests.problems import first_state, J_problem, L_problem, problem
 
 
-slow = pytest.mark.slow            # what calls no function of the modules, or takes long
+# slow: what calls no function of the modules, or takes long
 
 # --- misprints of R ------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ def test_R_eq11_misprint_zero_mean_only():
 
     def put_in(a_M):
         k = dense_kernel(X_new, X, ln_theta)
-        return m + k @ np.linalg.solve(dense_K_MM(X, ln_theta), a_M - m)
+        return m + k @ solve(dense_K_MM(X, ln_theta), a_M - m)
 
     a_M, B_MM = dense_eq11(X, y - m, X, ln_theta, ln_noise, 0.0)
     printed = put_in(dense_eq11(X, y, X, ln_theta, ln_noise, 0.0)[0])
@@ -74,7 +74,7 @@ def test_R_eq23_misprint_x_is_x():
     assert printed.min() < 0                                # not even a variance
 
 
-def clipped_square(sign, factor=1):
+def clipped_square(sign, factor):
     """(27) at POINT with this sign of its first boundary term, and this factor of both."""
     y, mean, var = POINT.values()
     s = math.sqrt(var)
@@ -86,11 +86,14 @@ def clipped_square(sign, factor=1):
     return (1 - (w**2 + var) / EPS**2) * inside + 1 + terms
 
 
-def test_R_eq27_expected_clipped_square_loss_misprint():
-    """Printed R (27) has the wrong sign at its first boundary term."""
-    truth = by_quadrature("square")
+@each("where, sign, factor, apart", [
+    ("R (27)", -1, 1, 0.2), ("L (22)", -1, EPS, 0.06), ("L (22), right sign", 1, EPS, 0.06)])
+def test_R_eq27_L_eq22_expected_clipped_square_loss_misprint(where, sign, factor, apart):
+    """Printed R (27) has the wrong sign at its first boundary term; so has L (22), and eps^2 under
+    the root.
+    """
     ours = R.LOSSES["square"](**POINT, eps=EPS)[0]
-    evidence("R (27)", clipped_square(-1), ours, truth, 2e-15, 0.2)
+    evidence(where, clipped_square(sign, factor), ours, by_quadrature("square"), 2e-15, apart)
 
 
 def printed_exp_loss(unit, s):
@@ -100,12 +103,12 @@ def printed_exp_loss(unit, s):
     return 1 - ratio * math.exp(-((unit * (y - mean)) ** 2) / (2 * s + (unit * EPS) ** 2))
 
 
-def test_R_eq28_expected_exp_loss_misprint():
-    """Printed R (28) has a deviation for the variance: the units differ."""
+def test_R_eq28_L_eq16_eq20_expected_exp_loss_misprint():
+    """Printed R (28) has a deviation for the variance: the units differ. So have L (16), (20)."""
     s = math.sqrt(POINT["var"])
     printed = printed_exp_loss(1, s)
     ours = R.LOSSES["exp"](**POINT, eps=EPS)[0]
-    evidence("R (28)", printed, ours, by_quadrature("exp"), 2e-15, 0.02)
+    evidence("R (28), L (16), (20)", printed, ours, by_quadrature("exp"), 2e-15, 0.02)
     assert abs(printed_exp_loss(3, 3 * s) - printed) > 0.005
 
 
@@ -145,10 +148,10 @@ def test_R_eq34_sparse_nll_misprint_identity(kind, alpha):
     X, y, Z, ln_theta, ln_noise = problem(N=12, M=4)
     P = joint_covariance([(Z, True), (X, False)], ln_theta)
     K = P[:, 4:]
-    gain = K @ np.linalg.inv(K[4:] + np.exp(ln_noise) * np.eye(12))
+    gain = K @ inv(K[4:] + np.exp(ln_noise) * np.eye(12))
     exact = gain @ y, P - gain @ K.T
     a, B = dense_eq11(X, y, Z, ln_theta, ln_noise, alpha)
-    W = P[:, :4] @ np.linalg.inv(P[:4, :4])
+    W = P[:, :4] @ inv(P[:4, :4])
     Q = W @ a, P + W @ (B - P[:4, :4]) @ W.T                # p(f_N|f_M) of the prior
     F, _ = R.sparse_nll(X, y, Z, ln_theta, ln_noise, kind)
     nll, _ = R.full_gp_nll(X, y, ln_theta, ln_noise)
@@ -322,9 +325,9 @@ def two_inducing_inputs():
         L_S=np.array([[0.6, 0.0], [0.3, 0.4]]))
     x = np.array([[0.3]])
     C = joint_covariance([(x, False), (p["Z"], True)], p["ln_theta"])
-    P = np.linalg.inv(C)
+    P = inv(C)
     b, v = -P[0, 1:] / P[0, 0], 1 / P[0, 0]
-    return p, x, C[1:, 1:], C[0, 1:], np.linalg.cholesky(C[1:, 1:]), b, v
+    return p, x, C[1:, 1:], C[0, 1:], cholesky(C[1:, 1:]), b, v
 
 
 def test_J_appE_features_misprint():
@@ -336,8 +339,8 @@ def test_J_appE_features_misprint():
     (mu, ktilde, svar, _), _ = J.marginals_and_reg(p, x, R.se_kernel)
     w, E = np.linalg.eigh(K)
     root = E * np.sqrt(w) @ E.T
-    Linv, m = np.linalg.inv(L), p["m"]
-    assert_close(k @ np.linalg.inv(root) @ m, b @ root @ m, 1e-12)
+    Linv, m = inv(L), p["m"]
+    assert_close(k @ inv(root) @ m, b @ root @ m, 1e-12)
     evidence("J App. E, mean", [k @ Linv @ m], mu, [b @ L @ m], 1e-12, 1)
     assert_close(ktilde, [v], 1e-12)
 
@@ -373,7 +376,7 @@ def test_J_appE_marginals_misprint_two_families():
     """
     p, _, K, *_ = two_inducing_inputs()
     zero = np.zeros(2)
-    best = np.diag(1 / np.diag(np.linalg.inv(K)))
+    best = np.diag(1 / np.diag(inv(K)))
     least = gaussian_kl(zero, best, zero, K)
     (*_, reg), _ = J.marginals_and_reg(dict(p, m=zero, L_S=np.ones(2)), p["Z"], R.se_kernel)
     print(f"J App. E: least KL(q||p) with S diagonal {least:.6f} nats, with S' diagonal {reg:.6f}")
@@ -397,15 +400,14 @@ def grid_kl(ln_q, ln_p):
     return trapezoid(np.exp(ln_q) * (ln_q - ln_p), GRID)
 
 
-def eq30(ln_q, ln_p0, ln_f, alpha, ln_mean):
-    """-1/alpha sum_n ln E[(f_n p0^(1/N) / q^(1/N))^alpha], E under ln_mean, which is ln q."""
-    site = ln_f + (ln_p0 - ln_q) / len(ln_f)
-    return -np.sum(integral(ln_mean + alpha * site)) / alpha
-
-
 def data_term(ln_q, ln_f, alpha):
     """-1/alpha sum_n ln E_q[f_n^alpha]: the second term of (31), (33) and, at alpha = 1, (34)."""
     return -np.sum(integral(ln_q + alpha * ln_f)) / alpha
+
+
+def eq30(ln_q, ln_p0, ln_f, alpha, ln_mean):
+    """-1/alpha sum_n ln E[(f_n p0^(1/N) / q^(1/N))^alpha], E under ln_mean, which is ln q."""
+    return data_term(ln_mean, ln_f + (ln_p0 - ln_q) / len(ln_f), alpha)
 
 
 def student_case(N):
@@ -500,19 +502,18 @@ def test_J_eq33_eq34_misprint():
 def test_L_eq03_misprint_density_of_f():
     """One row, one new input: the mean of (3) is that of f_*, not of f, whose density is printed.
 
-    Oracle: both means by quadrature over (f, f_*), of the prior times the likelihood.
+    Oracle: quadrature over f of the prior times the likelihood; E[f_* | f] is gain times f.
     """
     both = np.array([[0.2], [1.1]])
     ln_theta = np.array([-0.2, 0.1])
     y, s2 = 1.3, 0.3
     C = dense_kernel(both, both, ln_theta)
-    f, new = np.meshgrid(np.linspace(-8, 8, 801), np.linspace(-8, 8, 801))
-    gain = C[1, 0] / C[0, 0]                                # of E[f_* | f]
-    weight = np.exp(
-        ln_pdf(f, 0, C[0, 0]) + ln_pdf(y, f, s2) + ln_pdf(new, gain * f, C[1, 1] - gain * C[0, 1]))
-    of_f, of_new = (np.average(value, weights=weight) for value in (f, new))
+    gain = C[1, 0] / C[0, 0]
+    p_y, first = (expectation(lambda f: np.exp(ln_pdf(y, f, s2)) * f**k, 0, C[0, 0])
+                  for k in range(2))
+    of_f = first / p_y
     ours, _ = R.full_predict(both[:1], np.array([y]), both[1:], ln_theta, math.log(s2))
-    evidence("L (3), mean of f and of f_*", [of_f], ours, [of_new], 1e-12, 0.6)
+    evidence("L (3), mean of f and of f_*", [of_f], ours, [gain * of_f], 1e-12, 0.6)
 
 
 @each("kernel", ["same", "new"])
@@ -602,15 +603,6 @@ def test_L_eq13_process_kl_misprint_kernel_moves(moved):
         assert np.all(steps[1:] > 4 * steps[:-1])           # as the square of their number
 
 
-def test_L_eq16_eq20_expected_exp_loss_misprint():
-    """L (16) = (20) print 2 sigma_i + eps^2: R (28), whose misprint is shown above; so is the loss
-    that O-PACGP takes.
-    """
-    printed = printed_exp_loss(1, math.sqrt(POINT["var"]))
-    ours = L.LOSSES["exp"](**POINT, eps=EPS)[0]
-    evidence("L (16), (20)", printed, ours, by_quadrature("exp"), 2e-15, 0.02)
-
-
 def test_L_eq15_eq16_eq19_eq20_misprint_variable():
     """As printed, dh N(v|m, s^2) l(h, y), the density does not depend on h: no finite integral.
 
@@ -625,14 +617,6 @@ def test_L_eq15_eq16_eq19_eq20_misprint_variable():
              R.LOSSES["exp"](**POINT, eps=EPS)[0], by_quadrature("exp"), 2e-15, 1000)
     assert printed[0] > 10
     assert printed[2] > 9 * printed[1] > 81 * printed[0]
-
-
-def test_L_eq22_expected_clipped_square_loss_misprint():
-    """Printed L (22) has the wrong sign of R (27), and eps^2 under the root."""
-    ours = R.LOSSES["square"](**POINT, eps=EPS)[0]
-    for sign in (-1, 1):
-        evidence(f"L (22), sign {sign}", clipped_square(sign, EPS), ours, by_quadrature("square"),
-                 2e-15, 0.06)
 
 
 @each("m", [10, 1000, 10**6])
