@@ -350,10 +350,10 @@ def J_appD(run, betas, splits):
                      for beta, value in zip(betas, means)]
             value, error = np.transpose(means)
             largest[k] = max(largest[k], *zip(np.abs(value), error))
-            axes[k].errorbar(range(len(betas)), value, bars(error), color=colour,
-                                marker=marker, capsize=2, label=called(name))
+            axes[k].errorbar(range(len(betas)), value, bars(error), color=colour, marker=marker,
+                             capsize=2, label=called(name))
             axes[k].set(xlabel="$\\beta_{reg}$", ylabel=quantity,
-                           title="bars: s.e. of the difference" * (splits > 1))
+                        title="bars: s.e. of the difference" * (splits > 1))
     for ax, claim in zip(axes, (0.05, 5)):
         ax.axhspan(-claim, claim, color="0.9", zorder=0, label="the paper: within this")
         ax.set_xticks(range(len(betas)), betas)
