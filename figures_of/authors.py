@@ -53,7 +53,7 @@ def authors_start(X, M):
 
     They are the centres that SciPy's kmeans2, as it was in 2018, would find. It starts from M draws
     of a normal law with the mean and covariance of X, and takes ten steps of k-means. A centre that
-    is nearest to no row stays where it is.
+    is nearest to no row stays where it is. The seed, the first entry of X, is that of their code.
     """
     rng = np.random.RandomState(int(abs(X[0, 0])))
     Z = rng.randn(M, X.shape[1]) @ np.linalg.cholesky(np.atleast_2d(np.cov(X.T))).T + X.mean(0)
