@@ -57,7 +57,8 @@ def best_start(run, method, times, starts, max_evals, M):
     return [fits[i] for i in order], Zs[order[0]]
 
 
-@experiment("kl-PAC-SGP trained as by the authors' code, from the start it draws; eps = times sigma_n.",
+@experiment("kl-PAC-SGP trained as by the authors' code, from the start it draws; eps = "
+            "times sigma_n.",
             max_evals=1000, memory=10, ftol=1e-8, M=15)
 def authors_line(run, times, M, **search):
     x, y, gp = run.once(line_data)

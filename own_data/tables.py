@@ -283,11 +283,12 @@ def open_table(lines, source, decimal, skip, known, wanted):
         names = [""] * len(row)
     before = len(comments)
     begin += itertools.islice(rows, 0 if live else LOOK)
-    unused = []
-    for i in [i for i, name in enumerate(names) if not name]:
+    nameless = [i for i, name in enumerate(names) if not name]
+    unused = nameless if known else []
+    for i in [] if known else nameless:
         column = [cells[i] for _, cells in begin if len(cells) == len(names)]
         index = i == 0 and any(names) and is_index(column)
-        if known or index or column and not any(column):
+        if column and (index or not any(column)):
             unused.append(i)
             why = "is an index" if any(column) else "is empty"
             notes.append(f"column {i} has no name and {why}: not used")
