@@ -553,8 +553,8 @@ def learn_and_tell(model, args, draw):
         try:
             follow_rows(model, args)
         except (ValueError, KeyboardInterrupt):
-            with contextlib.suppress(ValueError):        # if no row is evaluated
-                emit(model, args, None)                  # what was learnt before it
+            if model.evaluated():                        # what was learnt before it is told
+                emit(model, args, None)
             raise
     elif not args.model:
         *data, X_new = learn_table(model, args)

@@ -236,7 +236,7 @@ class StreamGP(Model):
 
         ValueError if no row was evaluated.
         """
-        if not (self.learner_ and self.learner_.ledger.rows):
+        if not self.evaluated():
             raise ValueError(f"{many(self.seen_)}, {self.dropped_} incomplete: the first "
                              f"{self.asked_['first']} set the scale, none is left to evaluate")
         n, settings = int(self.learner_.ledger.rows), self.learner_.settings
@@ -273,6 +273,10 @@ class StreamGP(Model):
              f"The first {many(facts.first)} set the scale" + " and the tolerance"
              * (not facts.given) + ", and do not count.",
              f"{many(self.dropped_, 'incomplete row')} left out." * (self.dropped_ > 0)])
+
+    def evaluated(self):
+        """Whether a row has been evaluated."""
+        return bool(getattr(self, "learner_", None) and self.learner_.ledger.rows)
 
     def usable(self):
         """Raises an exception unless this loaded model can go on learning.
