@@ -2,14 +2,13 @@
 
 R's code and GPyTorch, which J's experiments used, move softplus^-1 of lengthscales and variances,
 not their ln. R = Reeb et al. 2018, code at github.com/boschresearch/PAC_GP; J = Jankowiak et al.
-2020. `R.` and `J.` are pacgp_ref.py and predictive.py; run is a figures.Run.
+2020. `R.` is pacgp_ref.py; run is a figures.Run.
 """
 import math
 
 import numpy as np
 
 import pacgp_ref as R
-import predictive as J
 from beyond.blocks import blocks
 
 from figures_of.shared import train
@@ -36,16 +35,6 @@ def scales_of(raw, least_noise=1e-4):
         logs[name] = powers * np.log(scale)
         slopes[name] = powers * np.exp(raw[name] - softplus) / scale
     return raw | logs, slopes
-
-
-def with_jitter(X1, X2, ln_theta, by_differences=False):
-    """J's Matern-5/2 kernel with GPyTorch's jitter of 2020: 1e-3 is added to the diagonal of K_MM.
-
-    Arguments and results are those of matern52 of predictive.py. The kernel matrix counts as K_MM
-    if X1 and X2 are the same object.
-    """
-    K, back = J.matern52(X1, X2, ln_theta, by_differences)
-    return (K + 1e-3 * np.eye(len(K)) if X1 is X2 else K), back
 
 
 def authors_start(X, M):

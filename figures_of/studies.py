@@ -19,10 +19,8 @@ import online as L
 import pacgp_ref as R
 import predictive as J
 
-from figures_of import networks
-from figures_of.authors import authors_fit, scales_of, with_jitter
+from figures_of.authors import authors_fit
 from figures_of.imitations import kin40k_like, robot_arm
-from figures_of.J import J_SIZES, SCORES, scores_at, split_of, weights
 from figures_of.L import PRETRAINED, learners
 from figures_of.published import agreement, committed, in_words, printed
 from figures_of.R import (SPARSE_FILES, SPARSE_STUDY, measure, ratios, sparse_rows, sparse_run,
@@ -206,52 +204,6 @@ def certificates(run, Ns, tables, longest):
     return picture, rows, [
         "Held-out rows give a prediction drawn from the GP its lowest bound at "
         f"{best.count('held-out')} of {len(Ns)} sizes, {Ns[0]:,} to {Ns[-1]:,} rows."]
-
-
-@experiment("SCORES on the test rows of the first split. \"softplus\": Adam moves softplus^-1 of "
-            "lengthscales and variances, as in GPyTorch, not their ln; \"and jitter\": with 1e-3 "
-            "on K_MM's diagonal, GPyTorch's in 2020.",
-            needs="0.4 GB and a core for 30 to 50 minutes",
-            **J_SIZES, epochs=(3, 30, 400, 400), lr=0.01)
-def moved_run(run, data, method, moves, *, N, M, **plan):
-    X, y, (a, test, _) = split_of(run, data, 0, N)
-    beta_reg, = weights(method, False)[0]
-    say = run.progress(f"{data}, {method}, {moves}: epoch")
-    if moves == "ln":
-        fit = J.fit(X[a], y[a], method, M, beta_reg=beta_reg, callback=say, **plan)
-        return scores_at(fit.predictor, X[test], y[test])
-    kernel = with_jitter if "jitter" in moves else J.matern52
-    rng = np.random.default_rng(0)
-    raw = J.initial_parameters(X[a], method, M, rng=rng)
-    raw |= {name: np.zeros_like(raw[name]) for name in ("ln_theta", "ln_noise")}
-
-    def at_rows(raw, rows):
-        p, slopes = scales_of(raw)
-        value, back = J.objective(p, X[a[rows]], y[a[rows]], len(a), method, beta_reg, kernel)
-        grads = back(1.0)
-        return value, grads | {name: grads[name] * slopes[name] for name in slopes}
-
-    raw = networks.train(rng, raw, at_rows, len(a), plan, say)
-    return scores_at(J.predictor_at(scales_of(raw)[0], kernel), X[test], y[test])
-
-
-@figure("Test scores of J Table 3's first split, where Adam moves what the paper's library moves.",
-        "pol.csv.gz", methods=["SVGP", "VFITC", "PPGPR-Chol", "PPGPR-MFD"])
-def softplus_table(run, methods):
-    data = "pol" if run.real else "boston_like"
-    rows, nll = [], {}
-    for method in methods:
-        for moves in ("ln", "softplus", "softplus and jitter"):
-            scores = run.once(moved_run, data, method, moves)
-            if scores:
-                rows.append({"data": data, "method": method, "Adam moves": moves}
-                            | dict(zip(SCORES, scores)))
-                nll[method, moves] = scores[0]
-    off = [abs(nll[m, "softplus"] - nll[m, "ln"]) for m in methods
-           if {(m, "ln"), (m, "softplus")} <= {*nll}]
-    return None, rows, [
-        "Adam on softplus^-1 of the scales, as in GPyTorch, in place of their ln moves the NLL of "
-        f"{len(off)} methods by at most {max(off, default=0):.2f} nats."]
 
 
 @experiment("measures as of sparse_run, but trained as by R's authors' code: L-BFGS moves Z and "
