@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import types
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import numpy as np
 from numpy.random import default_rng
@@ -336,9 +336,9 @@ def example_run(run, give):
     cases = ("PPGPR-MFD", 1.03), ("gamma-robust", 1.05)
     found = [run.once(of_J.example_run, "boston_like", method, 3, 0.5, gamma)
              for method, gamma in cases]
-    give(J, "START_STD", 1.0)
     for (method, gamma), scores in zip(cases, found):
-        fit = J.fit(X[:40], y[:40], method, seed=3, beta_reg=0.5, gamma=gamma, **plan)
+        with patch.object(J, "START_STD", 1.0):
+            fit = J.fit(X[:40], y[:40], method, seed=3, beta_reg=0.5, gamma=gamma, **plan)
         for part, at in zip(("test", "validation"), parts[1:]):
             assert_close(scores[part], of_J.scores_at(fit.predictor, X[at], y[at]), 1e-9)
 
