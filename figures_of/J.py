@@ -588,7 +588,7 @@ def J_table3(run, splits, validate):
     rows, notes = score_rows(run, splits, ALL_TEN, SCORES, validate), []
     counts = rows
     if run.size == "full" and not validate:
-        ways = {way: [row | {"training": way, "beta_reg": choice}
+        ways = {way: [dict(data=None, method=None, training=way, beta_reg=choice) | row
                       for choice, methods in (("fixed", with_fixed),
                                               ("validation", [*J.BETAS, "gamma-robust"]))
                       for row in score_rows(run, splits, methods, SCORES, choice == "validation",
