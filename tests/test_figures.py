@@ -171,7 +171,7 @@ def test_RJL_house_cells_table(tmp_path):
             ("PPGPR-MF", "validation", 6.0), ("PPGPR-MFD", "validation", 2.0))]
     assert np.isclose(rows[2]["RMSE - SVGP's"][0], 1.0)
     text = (tmp_path / "J_table3.txt").read_text()
-    assert "training of fit: 0 of 9 within 5 % or 0.05 nats, 0 of 9 within 10 % or 0.12" in text
+    assert 'training "fit": 0 of 9 within 5 % or 0.05 nats, 0 of 9 within 10 % or 0.12' in text
     same = dict(data="protein", method="SVGP")          # the paper: 0.902, 0.594, 0.326
     found = [same | dict(zip(figures_of.J.SCORES, scores)) for scores in (
         (0.902, 0.594, 0.326), (0.951, 0.623, 0.309), (0.953, 0.565, 0.310))]
