@@ -77,17 +77,19 @@ def deep_objective(p, X, y, N, method, beta_reg):
 def train(rng, p, at_rows, N, plan, callback):
     """Returns the parameters p after training by mini-batches of Adam; J App. C.3.
 
-    p: the initial parameters. Adam's rate falls tenfold after half and again after three quarters
-    of the epochs.
+    p: the initial parameters. Adam's rate falls tenfold at each milestone.
         at_rows    a function of p and row numbers that returns the objective and a dict of
                    gradients
         N          number of training rows
         plan       dict with "epochs" (how many), "batch" (rows per step), and perhaps "lr", the
-                   first rate of Adam, which is 0.01 without it
+                   first rate of Adam, else 0.01, and "milestones", shares of the epochs, else a
+                   half and three quarters
         callback   called after each epoch with its number and its objective
     """
     epochs = plan["epochs"]
-    rates = [J.step_size(plan.get("lr", 0.01), epoch, epochs) for epoch in range(epochs)]
+    milestones = plan.get("milestones", J.MILESTONES)
+    rates = [J.step_size(plan.get("lr", 0.01), epoch, epochs, milestones)
+             for epoch in range(epochs)]
     p, *_ = J.train(J.algorithm1(p, at_rows, N, plan["batch"], rates, {}, rng), callback=callback)
     return p
 
