@@ -206,7 +206,7 @@ def R_fig2(run, splits):
     corner.legend(handles=handles + [RING] * run.real, loc="center")
     if run.real:
         corner.set_title("in the paper one run of sqrt-PAC-GP\nat 0.2 ended in a local optimum")
-        count, total, _, others = agreement(table)
+        count, total, *_, others = agreement(table)
         others = [f"{method} at eps = {eps}" for eps, method in map(str.split, others)]
         return picture, table, [f"{count} of {total} published numbers of Boston are, up to "
                                 "rounding, within half a standard error"

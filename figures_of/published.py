@@ -80,33 +80,41 @@ def agreement(table, within=0.5):
     0.0005, which is half a unit of the last printed digit. The published errors are for means of
     ten splits. Where our number is of a single split, the error is multiplied by sqrt(10).
 
-    Returns four results: how many numbers agree; how many there are; the median of the difference
+    Returns five results: how many numbers agree; how many there are; how many would agree on
+    average if ours, of a single split, were one of the paper's ten; the median of the difference
     divided by the published standard error; and a list of the rows with a number that does not
     agree, each given by its keys as one text.
+
+    The difference of one of ten splits from their mean has a standard deviation of 3 standard
+    errors of that mean, and is taken as normal. A printed error of 0.000 is taken as 0.00025.
     """
-    agree, off, others = 0, [], {}
+    agree, off, expected, others = 0, [], 0.0, {}
     for ours, theirs in zip(table, table[1:]):
         if theirs[""] != "the paper":
             continue
         for q in theirs.keys() - {""}:
             value, own, printed, error = (
                 col([row], q, part)[0] for row in (ours, theirs) for part in (0, 1))
-            splits = math.sqrt(10) if math.isnan(own) else 1.0
+            single = math.isnan(own)
+            most = within * error * (math.sqrt(10) if single else 1.0) + 5e-4
+            expected += math.erf(most / 3 / max(error, 2.5e-4) / math.sqrt(2)) if single else 1.0
             gap = abs(value - printed)
             off.append(gap / max(error, 5e-4))
-            if gap <= within * splits * error + 5e-4:
+            if gap <= most:
                 agree += 1
             else:
                 others[" ".join(map(str, itertools.islice(ours.values(), [*ours].index(""))))] = q
-    return agree, len(off), np.median(off), [*others]
+    return agree, len(off), expected, np.median(off), [*others]
 
 
-def in_words(agree, total, median, others):
-    """Returns a sentence that states the four results of `agreement`, which are its arguments.
+def in_words(agree, total, expected, median, others):
+    """Returns sentences that state the five results of `agreement`, which are its arguments.
 
-    The sentence says "within half of their standard errors": the default of `within`.
+    They say "within half of their standard errors": the default of `within`.
     """
     return (f"{agree} of {total} numbers agree with the published ones within half of their "
             "standard errors and half the last digit; the median difference is "
             f"{median:.2f} of the published standard error."
+            + f" If our split were one of the paper's ten, {expected:.0f} would agree on average."
+            * (expected < total)
             + f" The others: {', '.join(others)}." * bool(others))

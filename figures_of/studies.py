@@ -231,7 +231,7 @@ def authors_table(run, Ms, splits):
     rows = [row | {"": way} if row[""] == "ours" else row
             for way, table in zip(ways, tables) for row in table]
     if run.real and found[0]:
-        return None, rows, [f"Trained the authors' way, {in_words(*agreement(tables[0])[:3], [])}"]
+        return None, rows, [f"Trained the authors' way, {in_words(*agreement(tables[0])[:4], [])}"]
     return None, rows, [ratios(where(found[0], ARD="ARD"), Ms[-1])]
 
 

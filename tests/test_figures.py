@@ -182,7 +182,7 @@ def test_RJL_house_cells_table(tmp_path):
 def test_RJL_house_published():
     """Value and error come back as numbers; two numbers agree that are at most half a standard
     error and half a digit apart, of a single split sqrt(10) times that. A failed run has a large
-    error and does not agree.
+    error and does not agree. Of single splits as many are expected to agree as of simulated ones.
     """
     entry = published.published("R_table1", "setting", "method")["0.6", "kl-PAC-GP"]
     assert [shared.col([entry], "B", part)[0] for part in (0, 1)] == [0.333, 0.004]
@@ -192,7 +192,12 @@ def test_RJL_house_published():
             ("1334.991 +- 1334.032", 0.327, 0.017, 0)):
         table = published.beside([{"k": "a", "B": (value, error)}], {("a",): {"B": printed}}, "k")
         assert published.agreement(table)[:2] == (agree, 1)
-        assert published.agreement(table)[3] == ["a"] * (1 - agree)
+        assert published.agreement(table)[4] == ["a"] * (1 - agree)
+    splits = default_rng(0).normal(0, 0.01 * 10**0.5, (100_000, 10))    # error of the mean: 0.01
+    near = np.abs(splits[:, 0] - splits.mean(1)) <= 0.005 * 10**0.5 + 5e-4
+    for own, share in ((np.nan, np.mean(near)), (0.01, 1.0)):
+        table = published.beside([{"k": "a", "B": (0.5, own)}], {("a",): {"B": "0.500 +- 0.010"}}, "k")
+        assert np.isclose(published.agreement(table)[2], share, atol=0.005)
 
 
 def test_RJL_house_averages_value():

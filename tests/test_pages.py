@@ -281,7 +281,7 @@ def test_RJL_pages_numbers_are_committed():
     """docs/real-data.md: each number with a point is in a row of a file that the section names by a
     link or a command (the paragraph, if it has links), or of J's Table 3 as published, whose labels
     are in the paragraph; `0.1` is a setting. The counts of agreeing numbers, and median
-    differences, are those of the rule.
+    differences, are those of the rule, and so are the counts expected of one split.
     """
     tables = [published.committed(f"R_table{i}_real") for i in (1, 2)]
     start, end = (next(i for i, row in enumerate(tables[1]) if row.get("data") == name)
@@ -307,7 +307,7 @@ def test_RJL_pages_numbers_are_committed():
             linked = {*re.findall(r"pictures/(\w+)\.", block)} & {*files} or files
             for text in re.findall(r"(?<![\w.])-?\d+\.\d+(?![\w.])", said):
                 unit = 0.5 * 10.0 ** -len(text.partition(".")[2]) + 1e-9
-                near = [median for _, _, median, _ in rules]
+                near = [median for *_, median, _ in rules]
                 near += [number for rows, outside in (theirs, *map(files.get, linked))
                          for labels, numbers in rows
                          for number in numbers + re.findall(r"\d+\.\d+", outside)
@@ -317,3 +317,6 @@ def test_RJL_pages_numbers_are_committed():
     assert checked > 10
     for count in re.findall(r"(\d+) of the (\d+) numbers", PAGES["real-data.md"]):
         assert tuple(map(int, count)) in [rule[:2] for rule in rules], count
+    due = [(round(half[2]), round(two[2])) for half, two in zip(rules[::2], rules[1::2])]
+    expected = re.findall(r"own\s+ten\s+splits,\s+(\d+)\s+and\s+(\d+)", PAGES["real-data.md"])
+    assert [tuple(map(int, pair)) for pair in expected] == due[1:]
