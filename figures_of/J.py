@@ -594,7 +594,8 @@ def J_table3(run, splits, validate):
                 for way, train, with_fixed in (("example", example_run, ALL_TEN[:-1]),
                                                ("fit", score_run, ALL_TEN))}
         notes = [f'Scores near the paper\'s, training "{way}": {near_paper(found, 0.05, 0.05)}, '
-                 f"{near_paper(found, 0.1, 0.12)}." for way, found in ways.items()]
+                 f"{near_paper(found, 0.1, 0.12)}; beta_reg by validation where that is shown."
+                 for way, found in ways.items()]
         counts = where(ways["example"], beta_reg="fixed")
         rows = sorted(itertools.chain(*ways.values()),
                       key=lambda row: sets_of(run).index(row["data"]))

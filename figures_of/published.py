@@ -81,9 +81,9 @@ def agreement(table, within=0.5):
     ten splits. Where our number is of a single split, the error is multiplied by sqrt(10).
 
     Returns five results: how many numbers agree; how many there are; how many would agree on
-    average if ours, of a single split, were one of the paper's ten; the median of the difference
-    divided by the published standard error; and a list of the rows with a number that does not
-    agree, each given by its keys as one text.
+    average if our splits were the paper's ten, or our single split one of them; the median of the
+    difference divided by the published standard error; and a list of the rows with a number that
+    does not agree, each given by its keys as one text.
 
     The difference of one of ten splits from their mean has a standard deviation of 3 standard
     errors of that mean, and is taken as normal. A printed error of 0.000 is taken as 0.00025.

@@ -196,8 +196,10 @@ def test_RJL_house_published():
     splits = default_rng(0).normal(0, 0.01 * 10**0.5, (100_000, 10))    # error of the mean: 0.01
     near = np.abs(splits[:, 0] - splits.mean(1)) <= 0.005 * 10**0.5 + 5e-4
     for own, share in ((np.nan, np.mean(near)), (0.01, 1.0)):
-        table = published.beside([{"k": "a", "B": (0.5, own)}], {("a",): {"B": "0.500 +- 0.010"}}, "k")
-        assert np.isclose(published.agreement(table)[2], share, atol=0.005)
+        found = published.agreement([{"": "ours", "B": (0.5, own)},
+                                     {"": "the paper", "B": "0.500 +- 0.010"}])
+        assert np.isclose(found[2], share, atol=0.005)
+        assert ("one of the paper's ten" in published.in_words(*found)) == np.isnan(own)
 
 
 def test_RJL_house_averages_value():
