@@ -2,13 +2,14 @@
 
 R's code and GPyTorch, which J's experiments used, move softplus^-1 of lengthscales and variances,
 not their ln. R = Reeb et al. 2018, code at github.com/boschresearch/PAC_GP; J = Jankowiak et al.
-2020. `R.` is pacgp_ref.py; run is a figures.Run.
+2020. `R.` is pacgp_ref.py, `J.` predictive.py; run is a figures.Run.
 """
 import math
 
 import numpy as np
 
 import pacgp_ref as R
+import predictive as J
 from beyond.blocks import blocks
 
 from figures_of.shared import train
@@ -35,6 +36,24 @@ def scales_of(raw, least_noise=1e-4):
         logs[name] = powers * np.log(scale)
         slopes[name] = powers * np.exp(raw[name] - softplus) / scale
     return raw | logs, slopes
+
+
+def whitened(p):
+    """Returns p with m' in the place of m, and back: m' = L_mean^-1 m, L_mean as in J App. E.
+
+        p       predictive.Fit's params of PPGPR-MFD, but m (M',) are the values of the mean at
+                Z_mean, as in J (24), where Fit has m'
+        back    of gradients w.r.t. the params returned, a dict, it makes those w.r.t. p:
+                d_m = L_mean^-T d_m', and what Z_mean and ln_theta change in m' adds to theirs
+    """
+    Linv, Linv_back = R.inverse_cholesky(p["Z_mean"], p["ln_theta"], J.matern52)
+    m = Linv @ p["m"]
+
+    def back(grads):
+        d_ln_theta, d_Z_mean = Linv_back(np.outer(grads["m"], m))
+        return grads | dict(m=Linv.T @ grads["m"], ln_theta=grads["ln_theta"] + d_ln_theta,
+                            Z_mean=grads["Z_mean"] + d_Z_mean)
+    return p | dict(m=m), back
 
 
 def authors_start(X, M):
