@@ -161,8 +161,8 @@ def example_run(run, data, method, split, beta_reg, gamma=1.03, *, N, M, by_valu
 
 @experiment("as example_run, of PPGPR-MFD, but Adam moves m of J (24), the values of the mean at "
             "its inducing inputs, where J App. E has m' = L^-1 m; both start at 0.", **EXAMPLE)
-def values_run(run, *args, **settings):
-    return example_run(run, *args, by_values=True, **settings)
+def values_run(run, data, method, split, beta_reg, **settings):
+    return example_run(run, data, method, split, beta_reg, by_values=True, **settings)
 
 
 def split_of(run, data, split, N):
@@ -207,7 +207,7 @@ def scores_of(run, data, method, split, validate, train=score_run):
     """Returns a method's SCORES on the test rows of a split, or None if too few trainings are done.
 
     data: the name of a data set; split: a number from 0; validate: as in `weights`; train:
-    score_run or example_run. There is one training for each of the `weights`. Of those that have
+    score_run, example_run or values_run. There is one training for each of the `weights`. Of those that have
     been run, the one with the lowest validation NLL counts. If there are several `weights`, at
     least two trainings must have been run.
     """
@@ -218,21 +218,23 @@ def scores_of(run, data, method, split, validate, train=score_run):
     return min(found, key=lambda scores: scores["validation"][0])["test"]
 
 
-def score_rows(run, splits, methods, scores, validate, train=score_run):
+def score_rows(run, splits, methods, scores, validate, train=score_run, of_MFD=None):
     """Returns a row per data set and method: mean scores, and mean differences from SVGP's.
 
         splits            how many splits of a data set
         methods           a list of names
         scores            which of SCORES to report
         validate, train   as in scores_of
+        of_MFD            the train of PPGPR-MFD, unless None
     A difference is the method's score minus SVGP's on the same split. For the share of noise there
     is none. Numbers are pairs (mean, standard error over splits). A method that has not been run on
     a data set has no row there.
     """
     rows = []
     for name in sets_of(run):
-        runs = {m: [scores_of(run, name, m, i, validate, train) for i in range(splits)]
-                for m in (*methods, "SVGP")}
+        runs = {m: [scores_of(run, name, m, i, validate,
+                              of_MFD if of_MFD and m == "PPGPR-MFD" else train)
+                    for i in range(splits)] for m in (*methods, "SVGP")}
         for m in methods:
             there = [found for found in runs[m] if found]
             both = [np.subtract(*pair) for pair in zip(runs[m], runs["SVGP"]) if None not in pair]
@@ -594,20 +596,23 @@ def near_paper(rows, share, nats):
 
 
 @figure("All scores of all methods, and what they are minus SVGP's on the same splits. At full "
-        "size with two ways of training, the example's (example_run) and that of fit (score_run), "
-        "and also with the beta_reg, of two or more that have been run, whose validation NLL is "
-        "lowest.", *J_FILES, **COMPARISON)
+        "size with two ways of training, the example's (example_run, of PPGPR-MFD values_run; "
+        "whitened: example_run of PPGPR-MFD) and that of fit (score_run), and also with the "
+        "beta_reg, of two or more that have been run, whose validation NLL is lowest.",
+        *J_FILES, **COMPARISON)
 def J_table3(run, splits, validate):
     rows, notes = score_rows(run, splits, ALL_TEN, SCORES, validate), []
     counts = rows
     if run.size == "full" and not validate:
         ways = {way: [dict(data=None, method=None, training=way, beta_reg=choice) | row
-                      for choice, methods in (("fixed", with_fixed),
-                                              ("validation", [*J.BETAS, "gamma-robust"]))
-                      for row in score_rows(run, splits, methods, SCORES, choice == "validation",
-                                            train)]
-                for way, train, with_fixed in (("example", example_run, ALL_TEN[:-1]),
-                                               ("fit", score_run, ALL_TEN))}
+                      for choice, chosen in (("fixed", methods),
+                                             ("validation", [*J.BETAS, "gamma-robust"]))
+                      for row in score_rows(run, splits, [m for m in methods if m in chosen],
+                                            SCORES, choice == "validation", *trains)]
+                for way, methods, *trains in (
+                    ("example", ALL_TEN[:-1], example_run, values_run),
+                    ("whitened", ["PPGPR-MFD"], example_run),
+                    ("fit", ALL_TEN, score_run))}
         notes = [f'Scores near the paper\'s, training "{way}": {near_paper(found, 0.05, 0.05)}, '
                  f"{near_paper(found, 0.1, 0.12)}; beta_reg by validation where that is shown."
                  for way, found in ways.items()]

@@ -344,6 +344,34 @@ def example_run(run, give):
 
 
 @law
+def values_run(run, give):
+    """What Adam moves is the mean at Z_mean itself, with its gradient; else it is example_run."""
+    assert of_J.values_run.settings == of_J.example_run.settings
+
+    def train(rng, raw, at_rows, *_):
+        raw |= {name: raw[name] + 0.3 * rng.standard_normal(np.shape(raw[name])) for name in raw}
+        way = {name: rng.standard_normal(np.shape(raw[name])) for name in raw}
+        up, down = (at_rows({name: raw[name] + h * way[name] for name in raw}, np.arange(9))[0]
+                    for h in (1e-6, -1e-6))
+        slope = sum(np.sum(grad * way[name])
+                    for name, grad in at_rows(raw, np.arange(9))[1].items() if name in way)
+        assert_close(slope, (up - down) / 2e-6, 1e-6)
+        moved.append(raw)
+        return raw
+
+    moved = []
+    give(networks, "train", train)
+    predictors = give(of_J, "scores_at", lambda predictor, X, y: predictor)
+    for f in (of_J.values_run, of_J.example_run):
+        predictor = run.once(f, "boston_like", "PPGPR-MFD", 0, 0.5)["test"]
+        mean, _ = J.predict(predictor, moved[-1]["Z_mean"])
+        off = np.max(np.abs(mean - moved[-1]["m"]))
+        assert off < 1e-5 if f is of_J.values_run else off > 0.1
+    assert_close(moved[0]["m"], moved[1]["m"], 0)
+    assert predictors.call_count == 4
+
+
+@law
 def city_run(run, give):
     """The rows that train set the units; others choose tau, others are tested; z = (y - mean)/sd.
     """

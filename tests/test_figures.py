@@ -156,20 +156,24 @@ def test_RJL_house_cells_table(tmp_path):
     table = {("SVGP", 0, 1.0): 3.0, ("SVGP", 1, 1.0): 5.0, ("PPGPR-MFD", 0, 0.01): 7.0,
              ("PPGPR-MFD", 0, 0.05): 4.0, ("PPGPR-MFD", 0, 0.2): 2.0, ("PPGPR-MFD", 0, 1.0): 1.0,
              ("PPGPR-MF", 0, 0.05): 6.0, ("PPGPR-MF", 0, 1.0): 8.0}
+    cuts = dict(example_run=0, score_run=1, values_run=2)
     for key, (name, *_) in run.missing.items():
         cell = name["method"], name["split"], name["beta_reg"]
         if name["data"] == "protein" and cell in table:
             # the validation NLL is least at 0.2
-            score = table[cell] - (name["cell"] == "score_run")
+            score = table[cell] - cuts[name["cell"]]
             run.cells[key] = dict(test=[score] * 4, validation=[abs(name["beta_reg"] - 0.3)] * 4)
     rows = [row for row in F.make("J_table3", run, tmp_path) if row[""] == "ours"]
     assert [(row["data"], row["method"], row["beta_reg"], row["training"], row["NLL"][0])
-            for row in rows] == [
-        ("protein", method, choice, training, score - (training == "fit"))
-        for training in ("example", "fit") for method, choice, score in (
-            ("SVGP", "fixed", 4.0), ("PPGPR-MF", "fixed", 6.0), ("PPGPR-MFD", "fixed", 4.0),
-            ("PPGPR-MF", "validation", 6.0), ("PPGPR-MFD", "validation", 2.0))]
-    assert np.isclose(rows[2]["RMSE - SVGP's"][0], 1.0)
+            for row in rows] == [("protein", *row) for row in (
+        ("SVGP", "fixed", "example", 4.0), ("PPGPR-MF", "fixed", "example", 6.0),
+        ("PPGPR-MFD", "fixed", "example", 2.0), ("PPGPR-MF", "validation", "example", 6.0),
+        ("PPGPR-MFD", "validation", "example", 0.0), ("PPGPR-MFD", "fixed", "whitened", 4.0),
+        ("PPGPR-MFD", "validation", "whitened", 2.0), ("SVGP", "fixed", "fit", 3.0),
+        ("PPGPR-MF", "fixed", "fit", 5.0), ("PPGPR-MFD", "fixed", "fit", 3.0),
+        ("PPGPR-MF", "validation", "fit", 5.0), ("PPGPR-MFD", "validation", "fit", 1.0))]
+    # on split 0 of two values_run is 1 below example_run's SVGP, on split 1 it is missing
+    assert np.allclose([rows[i]["RMSE - SVGP's"][0] for i in (2, 5)], [-1.0, 1.0])
     text = (tmp_path / "J_table3.txt").read_text()
     assert 'training "fit": 0 of 9 within 5 % or 0.05 nats, 0 of 9 within 10 % or 0.12' in text
     same = dict(data="protein", method="SVGP")          # the paper: 0.902, 0.594, 0.326
