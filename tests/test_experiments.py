@@ -345,7 +345,9 @@ def example_run(run, give):
 
 @law
 def values_run(run, give):
-    """What Adam moves is the mean at Z_mean itself, with its gradient; else it is example_run."""
+    """What Adam moves is the mean at Z_mean itself (up to the jitter), with its gradient; the rest
+    is example_run's.
+    """
     assert of_J.values_run.settings == of_J.example_run.settings
 
     def train(rng, raw, at_rows, *_):
@@ -366,7 +368,7 @@ def values_run(run, give):
         predictor = run.once(f, "boston_like", "PPGPR-MFD", 0, 0.5)["test"]
         mean, _ = J.predict(predictor, moved[-1]["Z_mean"])
         off = np.max(np.abs(mean - moved[-1]["m"]))
-        assert off < 1e-5 if f is of_J.values_run else off > 0.1
+        assert off < 0.003 if f is of_J.values_run else off > 0.1
     assert_close(moved[0]["m"], moved[1]["m"], 0)
     assert predictors.call_count == 4
 
