@@ -4,7 +4,6 @@
                     Table 1, Sec. 5.1
     OVC             each new input becomes an inducing input; Maddox et al. 2021, L Sec. 2.1
     exact           the exact GP of L (3), (4), trained anew on all data so far
-    window          the exact GP, trained on the last `window` data points alone; not in the paper
 
 `stream` yields Snapshots, as online.stream does. A Snapshot has the parameters p, the state (what
 is kept of the data), and a function predict(X_new) -> mean, var of f. Symbols are those of
@@ -171,15 +170,14 @@ def growing_stream(X, y, Z, p, schedule, kernel=se_kernel):
         yield Snapshot(p, posterior, partial(predict, posterior))
 
 
-def exact_stream(X, y, Z, p, schedule, window=None, kernel=se_kernel):
-    """Yields Snapshots of the exact GP, trained anew at each batch, by 50 evaluations at most.
+def exact_stream(X, y, Z, p, schedule, kernel=se_kernel):
+    """Yields Snapshots of the exact GP, trained anew at each batch on all data points so far.
 
-    window: how many of the last data points it is trained on; None: all so far. Z is not used, and
-    of the schedule only the rows, not the steps of Adam.
+    Each training takes 50 evaluations at most. Z is not used, and of the schedule only the rows,
+    not the steps of Adam.
     """
     for rows, _ in schedule:
-        seen = slice(max(0, rows.stop - (window or rows.stop)), rows.stop)
-        data = X[seen], y[seen]
+        data = X[:rows.stop], y[:rows.stop]
 
         def objective(p):
             value, back = full_gp_nll(*data, **p, kernel=kernel)                          # L (4)
@@ -189,19 +187,17 @@ def exact_stream(X, y, Z, p, schedule, window=None, kernel=se_kernel):
         yield Snapshot(best, data, forecast)
 
 
-METHODS = {"WISKI": grid_stream, "OVC": growing_stream, "exact": exact_stream,
-           "window": exact_stream}
+METHODS = {"WISKI": grid_stream, "OVC": growing_stream, "exact": exact_stream}
 
 
 def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, steps=1, batch=1,
-           window=20, kernel=se_kernel):
+           kernel=se_kernel):
     """Yields a Snapshot after the first n0 data points and after each batch.
 
-        method     "WISKI", "OVC", "exact" or "window"
+        method     "WISKI", "OVC" or "exact"
         Z          (M, d): the inducing inputs that OVC starts from. For WISKI, their range and
-                   number set the grid. The methods exact and window do not use Z
+                   number set the grid. The exact GP does not use Z
         ln_theta   (T,): initial value; None: zeros
-        window     how many data points the method "window" keeps
     Other arguments are as in online.stream. ValueError for bad input.
     """
     X, y = check_data(X, y)
@@ -210,5 +206,4 @@ def stream(X, y, method, Z, ln_theta=None, ln_noise=0.0, n0=10, pretrain=400, st
     Z, ln_theta = check_parameters(Z, ln_theta, d, kernel)
     p = dict(ln_theta=ln_theta, ln_noise=check_logarithm("ln_noise", ln_noise, 0))
     schedule = schedule_of(len(y), n0, pretrain, steps, batch)
-    options = dict(window=window) if method == "window" else {}
-    return METHODS[method](X, y, Z, p, schedule, **options, kernel=kernel)
+    return METHODS[method](X, y, Z, p, schedule, kernel=kernel)

@@ -156,7 +156,7 @@ baselines.grid_nll(p_exact_1, sums)
 baselines.grid_predict(p_exact_1, sums, X[:, :1])
 [at.predict(X[:, :1]) for at in baselines.stream(X[:, :1], y, "WISKI", X[:6, :1], n0=5, pretrain=2)]
 [at.predict(X) for at in baselines.stream(X, y, "OVC", Z, theta, noise, 10, 2)]
-[at.predict(X) for at in baselines.stream(X, y, "window", Z, theta, noise, 10, 2, window=5)]
+[at.predict(X) for at in baselines.stream(X, y, "exact", Z, theta, noise, 10, 2)]
 blocks.mapped_again(X)
 [rows.features() for rows in blocks.in_blocks(X, y, (Z, theta, G, R.se_kernel))]
 blocks.block_features(X, Z, theta, G, R.se_kernel)
