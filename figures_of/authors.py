@@ -38,15 +38,16 @@ def scales_of(raw, least_noise=1e-4):
     return raw | logs, slopes
 
 
-def whitened(p):
+def whitened(p, kernel):
     """Returns p with m' in the place of m, and back: m' = L_mean^-1 m, L_mean as in J App. E.
 
-        p       predictive.Fit's params of PPGPR-MFD, but m (M',) are the values of the mean at
-                Z_mean, as in J (24), where Fit has m'
-        back    of gradients w.r.t. the params returned, a dict, it makes those w.r.t. p:
-                d_m = L_mean^-T d_m', and what Z_mean and ln_theta change in m' adds to theirs
+        p        predictive.Fit's params of PPGPR-MFD, but m (M',) are the values of the mean at
+                 Z_mean, as in J (24), where Fit has m'
+        kernel   as in predictive.Fit
+        back     of gradients w.r.t. the params returned, a dict, it makes those w.r.t. p:
+                 d_m = L_mean^-T d_m', and what Z_mean and ln_theta change in m' adds to theirs
     """
-    Linv, Linv_back = R.inverse_cholesky(p["Z_mean"], p["ln_theta"], J.matern52)
+    Linv, Linv_back = R.inverse_cholesky(p["Z_mean"], p["ln_theta"], kernel)
     m = Linv @ p["m"]
 
     def back(grads):
@@ -54,6 +55,17 @@ def whitened(p):
         return grads | dict(m=Linv.T @ grads["m"], ln_theta=grads["ln_theta"] + d_ln_theta,
                             Z_mean=grads["Z_mean"] + d_Z_mean)
     return p | dict(m=m), back
+
+
+def library_kernel(X1, X2, ln_theta, by_differences=False):
+    """matern52 as in GPyTorch of 2020: K in float32, and k(Z, Z), of one array Z, + 1e-3 I.
+
+    Arguments and back as pacgp_ref.se_kernel. From these kernel matrices on GPyTorch, too, computes
+    Cholesky factors and solves in float64.
+    """
+    K, back = J.matern52(X1, X2, ln_theta, by_differences)
+    K = K.astype(np.float32).astype(float)
+    return K + 1e-3 * np.eye(len(K)) if X1 is X2 else K, back
 
 
 def authors_start(X, M):

@@ -374,6 +374,39 @@ def values_run(run, give):
 
 
 @law
+def library_run(run, give):
+    """The kernel is Matern's, rounded to float32, + 1e-3 on the diagonal of k(Z, Z); the start, the
+    rows and the objective are example_run's, of PPGPR-MFD values_run's.
+    """
+    assert of_J.library_run.settings == of_J.example_run.settings
+    Z, ln_theta = default_rng(0).random((9, 2)), np.zeros(3)
+    for at in (Z, Z.copy()):
+        exact, _ = J.matern52(at, Z, ln_theta)
+        found = authors.library_kernel(at, Z, ln_theta)[0] - 1e-3 * np.eye(9) * (at is Z)
+        off = np.max(np.abs(found - exact))
+        assert 1e-9 < off < 2**-24
+    values = []
+
+    def train(rng, raw, at_rows, *_):
+        raw |= dict(m=0.3 * rng.standard_normal(raw["m"].shape))
+        values.append(at_rows(raw, np.arange(9))[0])
+        return raw
+    give(networks, "train", train)
+    for method, other in (("VFITC", of_J.example_run), ("PPGPR-MFD", of_J.values_run)):
+        for f in (of_J.library_run, other):
+            predictor = give(of_J, "scores_at", lambda predictor, *_: predictor)
+            run.once(f, "boston_like", method, 0, 0.5)
+            (predictor, *_), _ = predictor.call_args
+            assert predictor.kernel is (J.matern52 if f is other else authors.library_kernel)
+        with patch.object(of_J, "library_kernel", J.matern52):
+            run.memo.clear()
+            run.once(of_J.library_run, "boston_like", method, 0, 0.5)
+        library, other, without = values[-3:]
+        assert library != other == without
+        assert_close(library, other, 0.02)
+
+
+@law
 def city_run(run, give):
     """The rows that train set the units; others choose tau, others are tested; z = (y - mean)/sd.
     """

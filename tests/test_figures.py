@@ -156,7 +156,7 @@ def test_RJL_house_cells_table(tmp_path):
     table = {("SVGP", 0, 1.0): 3.0, ("SVGP", 1, 1.0): 5.0, ("PPGPR-MFD", 0, 0.01): 7.0,
              ("PPGPR-MFD", 0, 0.05): 4.0, ("PPGPR-MFD", 0, 0.2): 2.0, ("PPGPR-MFD", 0, 1.0): 1.0,
              ("PPGPR-MF", 0, 0.05): 6.0, ("PPGPR-MF", 0, 1.0): 8.0}
-    cuts = dict(example_run=0, score_run=1, values_run=2)
+    cuts = dict(example_run=0, score_run=1, values_run=2, library_run=3)
     for key, (name, *_) in run.missing.items():
         cell = name["method"], name["split"], name["beta_reg"]
         if name["data"] == "protein" and cell in table:
@@ -169,7 +169,8 @@ def test_RJL_house_cells_table(tmp_path):
         ("SVGP", "fixed", "example", 4.0), ("PPGPR-MF", "fixed", "example", 6.0),
         ("PPGPR-MFD", "fixed", "example", 2.0), ("PPGPR-MF", "validation", "example", 6.0),
         ("PPGPR-MFD", "validation", "example", 0.0), ("PPGPR-MFD", "fixed", "whitened", 4.0),
-        ("PPGPR-MFD", "validation", "whitened", 2.0), ("SVGP", "fixed", "fit", 3.0),
+        ("PPGPR-MFD", "validation", "whitened", 2.0), ("PPGPR-MFD", "fixed", "float32", 1.0),
+        ("PPGPR-MFD", "validation", "float32", -1.0), ("SVGP", "fixed", "fit", 3.0),
         ("PPGPR-MF", "fixed", "fit", 5.0), ("PPGPR-MFD", "fixed", "fit", 3.0),
         ("PPGPR-MF", "validation", "fit", 5.0), ("PPGPR-MFD", "validation", "fit", 1.0))]
     # on split 0 of two values_run is 1 below example_run's SVGP, on split 1 it is missing
