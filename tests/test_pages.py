@@ -315,9 +315,10 @@ def test_RJL_pages_numbers_are_committed():
                 assert any(abs(float(text) - float(number)) <= unit for number in near), text
                 checked += 1
     assert checked > 10
-    for near, of in re.findall(r"(\d+) of the (\d+) scores", PAGES["real-data.md"]):
+    claims = PAGES["README.md"] + PAGES["real-data.md"]
+    for near, of in re.findall(r"(\d+) of the (\d+) scores", claims):
         assert f" {near} of {of} within " in (ROOT / "pictures/J_table3_real.txt").read_text()
-    for count in re.findall(r"(\d+) of the (\d+) numbers", PAGES["real-data.md"]):
+    for count in re.findall(r"(\d+) of the (\d+) numbers", claims):
         assert tuple(map(int, count)) in [rule[:2] for rule in rules], count
     due = [(round(half[2]), round(two[2])) for half, two in zip(rules[::2], rules[1::2])]
     expected = re.findall(r"own\s+ten\s+splits,\s+(\d+)\s+and\s+(\d+)", PAGES["real-data.md"])
