@@ -216,9 +216,9 @@ def scores_of(run, data, method, split, validate, train=score_run):
     """Returns a method's SCORES on the test rows of a split, or None if too few trainings are done.
 
     data: the name of a data set; split: a number from 0; validate: as in `weights`; train:
-    score_run, example_run or values_run. There is one training for each of the `weights`. Of those
-    that have been run, the one with the lowest validation NLL counts. If there are several
-    `weights`, at least two trainings must have been run.
+    score_run, example_run, values_run or library_run. There is one training for each of the
+    `weights`. Of those that have been run, the one with the lowest validation NLL counts. If there
+    are several `weights`, at least two trainings must have been run.
     """
     each = [run.once(train, data, method, split, *one) for one in weights(method, validate)]
     found = [scores for scores in each if scores]
